@@ -1,0 +1,212 @@
+"""Reading files with one clear message for each way they can be bad, and writing them whole."""
+
+import csv
+import gzip
+import io
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, ValidationError
+
+from formats.errors import InputError, did_you_mean
+
+__all__ = ["atomic_write", "check", "read_table", "read_text", "read_toml"]
+
+MAX_TEXT_BYTES = 2 << 30
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, plain or gzip-compressed.
+
+    Parameters
+    ----------
+    path : Path
+        The file; a name that ends in ``.gz`` is decompressed.
+
+    Returns
+    -------
+    str
+        The whole text.
+
+    Raises
+    ------
+    InputError
+        The file is missing, a folder, unreadable, truncated, larger than 2 GiB or not UTF-8.
+    """
+    try:
+        if path.stat().st_size > MAX_TEXT_BYTES:
+            raise InputError("file is larger than 2 GiB", str(path), repair="split it")
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = _neighbours(path)
+        raise InputError("no such file", str(path), repair=hint) from None
+    except IsADirectoryError:
+        raise InputError("is a folder, not a file", str(path), repair="name a file") from None
+    except PermissionError:
+        raise InputError("cannot be read", str(path), repair="check its permissions") from None
+    except UnicodeDecodeError as e:
+        what = f"is not UTF-8 text (byte {e.start})"
+        raise InputError(what, str(path), repair="save it as UTF-8") from None
+    except (gzip.BadGzipFile, EOFError, OSError) as e:
+        raise InputError(f"cannot be read: {e}", str(path), repair="fetch it again") from None
+
+
+def _neighbours(path: Path) -> str:
+    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    return did_you_mean(path.name, names) if names else "check the folder's name"
+
+
+def read_toml(path: Path, model: type[Model]) -> Model:
+    """Read a TOML file and check it against a pydantic model.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    model : type of BaseModel
+        What it must hold; unknown keys are refused where the model says so.
+
+    Returns
+    -------
+    BaseModel
+        The checked content.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not TOML, or a value is wrong: one line per fault.
+    """
+    text = read_text(path)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise InputError(f"is not valid TOML: {e}", str(path), repair="mend that line") from None
+    return check(data, model, str(path))
+
+
+def check(data: dict[str, Any], model: type[Model], where: str) -> Model:
+    """Check a dictionary against a pydantic model; every fault becomes one line.
+
+    Raises
+    ------
+    InputError
+        Something is missing, misspelt, of the wrong type or out of range.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as e:
+        faults = [_fault(dict(err), model) for err in e.errors()]
+        raise InputError("; ".join(faults), where) from None
+
+
+def _fault(err: dict[str, Any], model: type[BaseModel]) -> str:
+    key = ".".join(str(part) for part in err["loc"]) or "file"
+    message = str(err["msg"]).removeprefix("Value error, ")
+    if err["type"] == "extra_forbidden":
+        known = _known_keys(model, err["loc"][:-1])
+        return f"{key} is not a known key, {did_you_mean(str(err['loc'][-1]), known)}"
+    if err["type"] == "missing":
+        return f"{key} is missing, add it"
+    given = err.get("input")
+    shown = f", got {given!r}" if isinstance(given, (int, float, str, bool)) else ""
+    return f"{key}: {message}{shown}"
+
+
+def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
+    """Return the keys that a (nested) pydantic model knows at a location."""
+    current: Any = model
+    for part in loc:
+        field = getattr(current, "model_fields", {}).get(part)
+        if field is None:
+            return []
+        current = field.annotation
+    return list(getattr(current, "model_fields", {}))
+
+
+def read_table(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a CSV file (plain or .gz) with known columns.
+
+    Parameters
+    ----------
+    path : Path
+        The file, with a header line.
+    required, optional : sequence of str
+        Columns that must, and that may, be there. An unknown column is refused.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per line, columns in file order.
+
+    Raises
+    ------
+    InputError
+        The file is unreadable, empty, has missing, unknown or doubled columns, or ragged lines.
+    """
+    text = read_text(path)
+    _check_header(text, path, list(required), list(optional))
+    try:
+        return pd.read_csv(io.StringIO(text))
+    except (pd.errors.ParserError, ValueError) as e:
+        what = f"is not a proper CSV table: {str(e).strip()}"
+        raise InputError(what, str(path), repair="mend that line") from None
+
+
+def _check_header(text: str, path: Path, required: list[str], optional: list[str]) -> None:
+    header = next(csv.reader(text.splitlines()[:1]), [])
+    if not header:
+        raise InputError("is empty", str(path), repair=f"it needs columns {','.join(required)}")
+    doubled = sorted({c for c in header if header.count(c) > 1})
+    missing = [c for c in required if c not in header]
+    unknown = [c for c in header if c not in [*required, *optional]]
+    allowed = ",".join([*required, *optional])
+    if doubled:
+        raise InputError(f"column {doubled[0]!r} stands twice", str(path), repair="remove one")
+    if missing:
+        raise InputError(f"column {missing[0]!r} is missing", str(path), allowed, "add it")
+    if unknown:
+        hint = did_you_mean(unknown[0], [*required, *optional])
+        raise InputError(f"column {unknown[0]!r} is not known", str(path), repair=hint)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
+
+    Raises
+    ------
+    InputError
+        The folder cannot be made or written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a" / "b.txt"
+    >>> with atomic_write(target) as temporary:
+    ...     _ = temporary.write_text("whole")
+    >>> target.read_text()
+    'whole'
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as e:
+        raise InputError(
+            f"cannot be written: {e.strerror}", str(path), repair="choose another folder"
+        ) from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

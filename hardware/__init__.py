@@ -1,0 +1,1 @@
+"""What the machine is: accelerators, kernels, links, power and prices. Knows no tokens."""

@@ -1,0 +1,1 @@
+"""How a replica serves: policies as dataclasses, one decorator each, on one engine."""

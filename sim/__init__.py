@@ -1,0 +1,1 @@
+"""Join hardware, workloads and policies into a simulated deployment."""

@@ -1,0 +1,1 @@
+"""How wrong are we, on what: predictions beside measurements and closed forms."""

@@ -1,0 +1,1 @@
+"""What is asked of the machine: models, their FLOPs and bytes, and request streams."""

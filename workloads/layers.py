@@ -1,0 +1,413 @@
+"""The kernels of one forward pass, as a serving engine runs them: shapes and how many of each."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from formats import InputError
+from workloads.models import MLA, ModelSpec
+from workloads.precision import kernel_dtype
+
+__all__ = [
+    "AttentionGroup",
+    "ElementwiseOp",
+    "ExpertLayer",
+    "LinearLayer",
+    "attention_layers",
+    "elementwise_ops",
+    "expert_layers",
+    "linear_layers",
+]
+
+Tokens = Literal["all", "prefill", "decode", "logits"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """One GEMM of shape (tokens, k) x (k, n), `count` times in a forward pass.
+
+    Parameters
+    ----------
+    name : str
+        qkv, o_proj, gate_up, down, router, shared_gate_up, shared_down, lm_head, ...
+    n, k : int
+        Columns of the output and length of the sum, on one tensor-parallel rank [element].
+    count : int
+        Calls in one forward pass.
+    tokens : {"all", "prefill", "decode", "logits"}
+        Rows: every token of the step, those of prompts, those of decoding requests, or only
+        tokens whose logits are needed.
+    dtype : str
+        Word of the kernel table (bf16, fp8, w4a16, sparse24_bf16, ...).
+    weights : str
+        Number format in which the weights lie in memory.
+    batch : int
+        Independent GEMMs in one call (heads of an absorbed MLA projection).
+    stored : bool
+        False where the weights are those of another entry (absorbed MLA forms).
+    """
+
+    name: str
+    n: int
+    k: int
+    count: int
+    tokens: Tokens = "all"
+    dtype: str = "bf16"
+    weights: str = "bf16"
+    batch: int = 1
+    stored: bool = True
+
+    @property
+    def elements(self) -> int:
+        """Weights of all calls together [element]."""
+        return self.n * self.k * self.count * self.batch
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLayer:
+    """Routed experts of one rank: `count` layers of (tokens, experts, top_k, sizes)."""
+
+    count: int
+    experts: int
+    top_k: int
+    hidden: int
+    intermediate: int
+    gated: bool
+    dtype: str
+    weights: str
+
+    @property
+    def expert_elements(self) -> int:
+        """Weights of one expert of one layer [element]."""
+        return (3 if self.gated else 2) * self.hidden * self.intermediate
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Layers that share one attention shape, on one tensor-parallel rank.
+
+    Parameters
+    ----------
+    count : int
+        Layers.
+    heads, kv_heads, head_dim, value_dim : int
+        Shape of the kernel for prompts; `value_dim` differs from `head_dim` only in MLA.
+    kind : {"mha", "gqa", "mqa", "mla"}
+        Kind of attention.
+    window : int or None
+        Keys that a token sees at most [token].
+    chunked : bool
+        The window starts at a multiple of itself and doesn't slide.
+    latent : (int, int) or None
+        MLA: key and value dimension of the cached latent, which decoding reads as one KV head.
+    causal : bool
+        False in encoders.
+    """
+
+    count: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    kind: Literal["mha", "gqa", "mqa", "mla"]
+    window: int | None = None
+    chunked: bool = False
+    latent: tuple[int, int] | None = None
+    causal: bool = True
+
+    def shape(self, phase: Literal["prefill", "decode"]) -> tuple[int, int, int, int]:
+        """Return (heads, kv_heads, head_dim, value_dim) of the kernel of a phase.
+
+        MLA decodes in absorbed form: all heads share one latent KV head.
+        """
+        if self.latent and phase == "decode":
+            return self.heads, 1, *self.latent
+        return self.heads, self.kv_heads, self.head_dim, self.value_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements cached for one token in one layer of this rank [element]."""
+        if self.latent:
+            return self.latent[0]
+        return self.kv_heads * (self.head_dim + self.value_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseOp:
+    """`count` calls of a kernel that reads and writes (tokens, width) elements."""
+
+    op: str
+    width: int
+    count: int
+    tokens: Literal["all", "logits"] = "all"
+
+
+def linear_layers(model: ModelSpec, tp: int = 1) -> list[LinearLayer]:
+    """Return the GEMMs of one forward pass on one tensor-parallel rank.
+
+    q, k, v are one GEMM, gate and up are one; KV heads are copied where tp exceeds them; the
+    MLA down-projections and the router are whole on every rank. Routed experts are not here:
+    `expert_layers`. MLA has three entries beside them: ``kv_b`` for prompts (its rows are all
+    keys that a prompt chunk attends to, cached ones included), ``k_absorb`` and ``v_absorb``
+    for decoding.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Architecture.
+    tp : int
+        Tensor-parallel ranks; divides the heads.
+
+    Returns
+    -------
+    list of LinearLayer
+        In order of execution.
+
+    Raises
+    ------
+    InputError
+        `tp` doesn't divide the heads, or heads and KV heads don't fit each other.
+
+    Examples
+    --------
+    >>> from workloads.models import load_model
+    >>> [(x.name, x.n, x.k, x.count) for x in linear_layers(load_model("llama-3.1-8b"))][:2]
+    [('qkv', 6144, 4096, 32), ('o_proj', 4096, 4096, 32)]
+    """
+    check_tp(model, tp)
+    found = [*_attention_gemms(model, tp), *_dense_gemms(model, tp), *_moe_gemms(model, tp)]
+    if model.lm_head:
+        found.append(_gemm(model, "lm_head", _split(model.vocab, tp), model.hidden, 1, "logits"))
+    return found
+
+
+def check_tp(model: ModelSpec, tp: int) -> None:
+    """Raise InputError unless `tp` ranks can share the heads."""
+    fits = tp >= 1 and model.heads % tp == 0
+    fits = fits and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+    if not fits:
+        ranks = [
+            d
+            for d in range(1, model.heads + 1)
+            if model.heads % d == 0 and (model.kv_heads % d == 0 or d % model.kv_heads == 0)
+        ]
+        what = f"tp = {tp} does not divide {model.heads} heads ({model.kv_heads} KV heads)"
+        raise InputError(what, model.name, ", ".join(map(str, ranks)))
+
+
+def _split(width: int, ranks: int) -> int:
+    return -(-width // ranks)
+
+
+def _gemm(
+    model: ModelSpec, name: str, n: int, k: int, count: int, tokens: Tokens = "all"
+) -> LinearLayer:
+    """Return a GEMM in the format of its kind: router and lm_head stay unquantised."""
+    if name in {"router", "lm_head"}:
+        return LinearLayer(name, n, k, count, tokens, model.dtype, model.dtype)
+    sparse = bool(model.sparsity and model.sparsity.kind == "2:4" and model.sparsity.kernel)
+    word = kernel_dtype(model.weights, model.activations, sparse)
+    return LinearLayer(name, n, k, count, tokens, word, model.weights)
+
+
+def _attention_gemms(model: ModelSpec, tp: int) -> list[LinearLayer]:
+    if model.mla:
+        return _mla_gemms(model, model.mla, tp)
+    queries = model.heads // tp * model.head_dim
+    keys = max(1, model.kv_heads // tp) * model.head_dim
+    return [
+        _gemm(model, "qkv", queries + 2 * keys, model.hidden, model.layers),
+        _gemm(model, "o_proj", model.hidden, queries, model.layers),
+    ]
+
+
+def _mla_gemms(model: ModelSpec, mla: MLA, tp: int) -> list[LinearLayer]:
+    heads, layers, hidden = model.heads // tp, model.layers, model.hidden
+    nope, value, rank = mla.qk_nope_head_dim, mla.v_head_dim, mla.kv_lora_rank
+    q_width = heads * (nope + mla.qk_rope_head_dim)
+    latent = rank + mla.qk_rope_head_dim
+    if mla.q_lora_rank:
+        down = [
+            _gemm(model, "qkv_a", mla.q_lora_rank + latent, hidden, layers),
+            _gemm(model, "q_b", q_width, mla.q_lora_rank, layers),
+        ]
+    else:
+        down = [
+            _gemm(model, "q_proj", q_width, hidden, layers),
+            _gemm(model, "kv_a", latent, hidden, layers),
+        ]
+    absorbed: tuple[tuple[str, int, int], ...] = (
+        ("k_absorb", rank, nope),
+        ("v_absorb", value, rank),
+    )
+    return [
+        *down,
+        _gemm(model, "kv_b", heads * (nope + value), rank, layers, "prefill"),
+        *(
+            LinearLayer(x, n, k, layers, "decode", model.dtype, model.dtype, heads, stored=False)
+            for x, n, k in absorbed
+        ),
+        _gemm(model, "o_proj", hidden, heads * value, layers),
+    ]
+
+
+def _dense_gemms(model: ModelSpec, tp: int) -> list[LinearLayer]:
+    count = model.dense_layer_count
+    return _mlp_gemms(model, "", _split(model.intermediate, tp), count) if count else []
+
+
+def _mlp_gemms(model: ModelSpec, prefix: str, width: int, count: int) -> list[LinearLayer]:
+    up, n = ("gate_up", 2 * width) if model.gated else ("up", width)
+    return [
+        _gemm(model, f"{prefix}{up}", n, model.hidden, count),
+        _gemm(model, f"{prefix}down", model.hidden, width, count),
+    ]
+
+
+def _moe_gemms(model: ModelSpec, tp: int) -> list[LinearLayer]:
+    moe, count = model.moe, model.expert_layer_count
+    if not moe:
+        return []
+    found = [_gemm(model, "router", moe.experts, model.hidden, count)]
+    if moe.shared_intermediate:
+        width = _split(moe.shared_intermediate, tp)
+        found += _mlp_gemms(model, "shared_", width, count)
+    return found
+
+
+def expert_layers(model: ModelSpec, tp: int = 1, ep: int = 1) -> list[ExpertLayer]:
+    """Return the routed experts of one rank; empty for a dense model.
+
+    Tensor parallelism cuts every expert's width; expert parallelism gives each of `ep` ranks
+    ``experts / ep`` whole experts (`top_k` then stays that of a token over all ranks).
+
+    Examples
+    --------
+    >>> from workloads.models import load_model
+    >>> [(x.count, x.experts, x.intermediate) for x in expert_layers(load_model("qwen3-30b-a3b"))]
+    [(48, 128, 768)]
+    """
+    moe = model.moe
+    if not moe:
+        return []
+    if ep < 1 or moe.experts % ep:
+        raise InputError(f"ep = {ep} does not divide {moe.experts} experts", model.name)
+    return [
+        ExpertLayer(
+            model.expert_layer_count,
+            moe.experts // ep,
+            moe.top_k,
+            model.hidden,
+            _split(moe.intermediate, tp if ep == 1 else 1),
+            model.gated,
+            kernel_dtype(model.expert_precision, model.activations),
+            model.expert_precision,
+        )
+    ]
+
+
+def attention_layers(model: ModelSpec, tp: int = 1) -> list[AttentionGroup]:
+    """Return the attention shapes of one rank: global layers first, then those with a window.
+
+    Examples
+    --------
+    >>> from workloads.models import load_model
+    >>> [(g.count, g.heads, g.kv_heads, g.window) for g in attention_layers(load_model("qwen2.5-14b"))]
+    [(48, 40, 8, None)]
+    """
+    check_tp(model, tp)
+    local, window = model.local_layer_count, model.window
+    groups = [_group(model, tp, model.layers - local, None)]
+    if window:
+        groups.append(_group(model, tp, local, window.tokens, window.kind == "chunked"))
+    return [g for g in groups if g.count]
+
+
+def _group(
+    model: ModelSpec, tp: int, count: int, window: int | None, chunked: bool = False
+) -> AttentionGroup:
+    heads, mla = model.heads // tp, model.mla
+    causal = model.kind == "decoder"
+    if mla:
+        rank, rope = mla.kv_lora_rank, mla.qk_rope_head_dim
+        dim, value = mla.qk_nope_head_dim + rope, mla.v_head_dim
+        latent = (rank + rope, rank)
+        return AttentionGroup(
+            count, heads, heads, dim, value, "mla", window, chunked, latent, causal
+        )
+    kv, dim = max(1, model.kv_heads // tp), model.head_dim
+    return AttentionGroup(
+        count, heads, kv, dim, dim, model.attention, window, chunked, None, causal
+    )
+
+
+def elementwise_ops(model: ModelSpec, tp: int = 1, greedy: bool = False) -> list[ElementwiseOp]:
+    """Return the element-wise kernels of one forward pass on one rank.
+
+    Widths are those of the kernel tables: the residual for norms, the output for gated
+    activations, query plus key for rotary. Activations of routed experts belong to the expert
+    kernel. ``quant_fp8_per_token`` stands before every GEMM whose input is 8 bits or less wide.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Architecture.
+    tp : int
+        Tensor-parallel ranks.
+    greedy : bool
+        argmax instead of softmax and a draw.
+
+    Returns
+    -------
+    list of ElementwiseOp
+        Names: rms_norm_fused_add, rms_norm, rotary, silu_and_mul, act, quant_fp8_per_token,
+        argmax, softmax_sample.
+
+    Examples
+    --------
+    >>> from workloads.models import load_model
+    >>> [(x.op, x.width, x.count) for x in elementwise_ops(load_model("llama-3.1-8b"))][:2]
+    [('rms_norm_fused_add', 4096, 65), ('rotary', 5120, 32)]
+    """
+    norms = model.norms_per_layer * model.layers + model.final_norm
+    found = [ElementwiseOp("rms_norm_fused_add", model.hidden, norms)]
+    found += _attention_ops(model, tp)
+    found += _activation_ops(model, tp)
+    found += _quantise_ops(model, tp)
+    if model.lm_head:
+        op = "argmax" if greedy else "softmax_sample"
+        found.append(ElementwiseOp(op, model.vocab, 1, "logits"))
+    return [x for x in found if x.count and x.width]
+
+
+def _attention_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
+    heads, kv = model.heads // tp, max(1, model.kv_heads // tp)
+    found, layers, mla = [], model.layers, model.mla
+    if mla:
+        ranks = mla.q_lora_rank + mla.kv_lora_rank
+        found.append(ElementwiseOp("rms_norm", ranks, layers))
+        width = (heads + 1) * mla.qk_rope_head_dim
+    else:
+        width = (heads + kv) * model.head_dim
+    if model.qk_norm != "none":
+        found.append(ElementwiseOp("rms_norm", width, layers))
+    if model.rotary:
+        found.append(ElementwiseOp("rotary", width, layers))
+    return found
+
+
+def _activation_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
+    op = "silu_and_mul" if model.gated else "act"
+    found = [ElementwiseOp(op, _split(model.intermediate, tp), model.dense_layer_count)]
+    if model.moe:
+        width = _split(model.moe.shared_intermediate, tp)
+        found.append(ElementwiseOp(op, width, model.expert_layer_count))
+    return found
+
+
+def _quantise_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
+    """Return one quantisation per GEMM input where activations are narrow."""
+    if kernel_dtype("bf16", model.activations) in {"fp64", "fp32", "tf32", "bf16", "fp16"}:
+        return []
+    skip = {"router", "lm_head", "kv_b"}
+    gemms = [g for g in linear_layers(model, tp) if g.stored and g.name not in skip]
+    return [ElementwiseOp("quant_fp8_per_token", g.k, g.count) for g in gemms]

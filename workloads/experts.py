@@ -118,4 +118,4 @@ def _touched(p: Array, tokens: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         power = tokens[..., None] * np.log1p(-p)
     power = np.where(tokens[..., None] == 0, 0.0, power)
-    return np.asarray(-np.expm1(power))
+    return np.asarray(0.0 - np.expm1(power))

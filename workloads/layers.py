@@ -9,11 +9,9 @@ from workloads.precision import kernel_dtype
 
 __all__ = [
     "AttentionGroup",
-    "ElementwiseOp",
     "ExpertLayer",
     "LinearLayer",
     "attention_layers",
-    "elementwise_ops",
     "expert_layers",
     "linear_layers",
 ]
@@ -131,16 +129,6 @@ class AttentionGroup:
         return self.kv_heads * (self.head_dim + self.value_dim)
 
 
-@dataclass(frozen=True, slots=True)
-class ElementwiseOp:
-    """`count` calls of a kernel that reads and writes (tokens, width) elements."""
-
-    op: str
-    width: int
-    count: int
-    tokens: Literal["all", "logits"] = "all"
-
-
 def linear_layers(model: ModelSpec, tp: int = 1) -> list[LinearLayer]:
     """Return the GEMMs of one forward pass on one tensor-parallel rank.
 
@@ -176,7 +164,7 @@ def linear_layers(model: ModelSpec, tp: int = 1) -> list[LinearLayer]:
     check_tp(model, tp)
     found = [*_attention_gemms(model, tp), *_dense_gemms(model, tp), *_moe_gemms(model, tp)]
     if model.lm_head:
-        found.append(_gemm(model, "lm_head", _split(model.vocab, tp), model.hidden, 1, "logits"))
+        found.append(_gemm(model, "lm_head", split(model.vocab, tp), model.hidden, 1, "logits"))
     return found
 
 
@@ -194,7 +182,8 @@ def check_tp(model: ModelSpec, tp: int) -> None:
         raise InputError(what, model.name, ", ".join(map(str, ranks)))
 
 
-def _split(width: int, ranks: int) -> int:
+def split(width: int, ranks: int) -> int:
+    """Return the share of one rank, rounded up [element]."""
     return -(-width // ranks)
 
 
@@ -252,7 +241,7 @@ def _mla_gemms(model: ModelSpec, mla: MLA, tp: int) -> list[LinearLayer]:
 
 def _dense_gemms(model: ModelSpec, tp: int) -> list[LinearLayer]:
     count = model.dense_layer_count
-    return _mlp_gemms(model, "", _split(model.intermediate, tp), count) if count else []
+    return _mlp_gemms(model, "", split(model.intermediate, tp), count) if count else []
 
 
 def _mlp_gemms(model: ModelSpec, prefix: str, width: int, count: int) -> list[LinearLayer]:
@@ -269,7 +258,7 @@ def _moe_gemms(model: ModelSpec, tp: int) -> list[LinearLayer]:
         return []
     found = [_gemm(model, "router", moe.experts, model.hidden, count)]
     if moe.shared_intermediate:
-        width = _split(moe.shared_intermediate, tp)
+        width = split(moe.shared_intermediate, tp)
         found += _mlp_gemms(model, "shared_", width, count)
     return found
 
@@ -297,7 +286,7 @@ def expert_layers(model: ModelSpec, tp: int = 1, ep: int = 1) -> list[ExpertLaye
             moe.experts // ep,
             moe.top_k,
             model.hidden,
-            _split(moe.intermediate, tp if ep == 1 else 1),
+            split(moe.intermediate, tp if ep == 1 else 1),
             model.gated,
             kernel_dtype(model.expert_precision, model.activations),
             model.expert_precision,
@@ -311,7 +300,8 @@ def attention_layers(model: ModelSpec, tp: int = 1) -> list[AttentionGroup]:
     Examples
     --------
     >>> from workloads.models import load_model
-    >>> [(g.count, g.heads, g.kv_heads, g.window) for g in attention_layers(load_model("qwen2.5-14b"))]
+    >>> groups = attention_layers(load_model("qwen2.5-14b"))
+    >>> [(g.count, g.heads, g.kv_heads, g.window) for g in groups]
     [(48, 40, 8, None)]
     """
     check_tp(model, tp)
@@ -338,76 +328,3 @@ def _group(
     return AttentionGroup(
         count, heads, kv, dim, dim, model.attention, window, chunked, None, causal
     )
-
-
-def elementwise_ops(model: ModelSpec, tp: int = 1, greedy: bool = False) -> list[ElementwiseOp]:
-    """Return the element-wise kernels of one forward pass on one rank.
-
-    Widths are those of the kernel tables: the residual for norms, the output for gated
-    activations, query plus key for rotary. Activations of routed experts belong to the expert
-    kernel. ``quant_fp8_per_token`` stands before every GEMM whose input is 8 bits or less wide.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        Architecture.
-    tp : int
-        Tensor-parallel ranks.
-    greedy : bool
-        argmax instead of softmax and a draw.
-
-    Returns
-    -------
-    list of ElementwiseOp
-        Names: rms_norm_fused_add, rms_norm, rotary, silu_and_mul, act, quant_fp8_per_token,
-        argmax, softmax_sample.
-
-    Examples
-    --------
-    >>> from workloads.models import load_model
-    >>> [(x.op, x.width, x.count) for x in elementwise_ops(load_model("llama-3.1-8b"))][:2]
-    [('rms_norm_fused_add', 4096, 65), ('rotary', 5120, 32)]
-    """
-    norms = model.norms_per_layer * model.layers + model.final_norm
-    found = [ElementwiseOp("rms_norm_fused_add", model.hidden, norms)]
-    found += _attention_ops(model, tp)
-    found += _activation_ops(model, tp)
-    found += _quantise_ops(model, tp)
-    if model.lm_head:
-        op = "argmax" if greedy else "softmax_sample"
-        found.append(ElementwiseOp(op, model.vocab, 1, "logits"))
-    return [x for x in found if x.count and x.width]
-
-
-def _attention_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
-    heads, kv = model.heads // tp, max(1, model.kv_heads // tp)
-    found, layers, mla = [], model.layers, model.mla
-    if mla:
-        ranks = mla.q_lora_rank + mla.kv_lora_rank
-        found.append(ElementwiseOp("rms_norm", ranks, layers))
-        width = (heads + 1) * mla.qk_rope_head_dim
-    else:
-        width = (heads + kv) * model.head_dim
-    if model.qk_norm != "none":
-        found.append(ElementwiseOp("rms_norm", width, layers))
-    if model.rotary:
-        found.append(ElementwiseOp("rotary", width, layers))
-    return found
-
-
-def _activation_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
-    op = "silu_and_mul" if model.gated else "act"
-    found = [ElementwiseOp(op, _split(model.intermediate, tp), model.dense_layer_count)]
-    if model.moe:
-        width = _split(model.moe.shared_intermediate, tp)
-        found.append(ElementwiseOp(op, width, model.expert_layer_count))
-    return found
-
-
-def _quantise_ops(model: ModelSpec, tp: int) -> list[ElementwiseOp]:
-    """Return one quantisation per GEMM input where activations are narrow."""
-    if kernel_dtype("bf16", model.activations) in {"fp64", "fp32", "tf32", "bf16", "fp16"}:
-        return []
-    skip = {"router", "lm_head", "kv_b"}
-    gemms = [g for g in linear_layers(model, tp) if g.stored and g.name not in skip]
-    return [ElementwiseOp("quant_fp8_per_token", g.k, g.count) for g in gemms]

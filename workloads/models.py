@@ -97,6 +97,7 @@ class Vision(Part):
     intermediate: PositiveInt = Field(description="width of the feed-forward block [element]")
     patch: PositiveInt = Field(description="edge of a square patch [pixel]")
     patches: PositiveInt = Field(description="patches of one image at the usual size [token]")
+    positions: Count = Field(default=0, description="rows of the position table [token]")
     tokens: PositiveInt = Field(description="prompt tokens that one image becomes [token]")
     gated: bool = Field(default=False, description="gated feed-forward block")
     projector: Count = Field(default=0, description="parameters that map to the text width")

@@ -131,7 +131,9 @@ def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
     return list(getattr(current, "model_fields", {}))
 
 
-def read_table(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(
+    path: Path, required: Sequence[str], optional: Sequence[str] = (), *, text: Sequence[str] = ()
+) -> pd.DataFrame:
     """Read a CSV file (plain or .gz) with known columns.
 
     Parameters
@@ -140,6 +142,8 @@ def read_table(path: Path, required: Sequence[str], optional: Sequence[str] = ()
         The file, with a header line.
     required, optional : sequence of str
         Columns that must, and that may, be there. An unknown column is refused.
+    text : sequence of str
+        Columns taken as they are written ("007" and "NA" stay so), not as numbers.
 
     Returns
     -------
@@ -151,10 +155,13 @@ def read_table(path: Path, required: Sequence[str], optional: Sequence[str] = ()
     InputError
         The file is unreadable, empty, has missing, unknown or doubled columns, or ragged lines.
     """
-    text = read_text(path)
-    _check_header(text, path, list(required), list(optional))
+    content = read_text(path)
+    _check_header(content, path, list(required), list(optional))
+    as_written: Any = dict.fromkeys(text, str)  # a converter leaves "NA" alone, a dtype does not
     try:
-        return pd.read_csv(io.StringIO(text))
+        return pd.read_csv(
+            io.StringIO(content), converters=as_written, float_precision="round_trip"
+        )
     except (pd.errors.ParserError, ValueError) as e:
         what = f"is not a proper CSV table: {str(e).strip()}"
         raise InputError(what, str(path), repair="mend that line") from None

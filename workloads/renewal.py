@@ -1,0 +1,163 @@
+"""Renewal processes in operational time, and the clock that turns it into seconds.
+
+Operational time is the expected number of arrivals so far. Gaps have mean 1 there; a `Clock` holds
+the cumulated rate, and its inverse maps operational time to seconds. The first gap is that of a
+process which has run for long, so that the expected number of arrivals by time t is exactly the
+cumulated rate, whatever the variation of the gaps.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special
+
+from formats import InputError
+
+__all__ = ["MAX_REQUESTS", "Clock", "Family", "renewal", "unit_gaps"]
+
+Floats = npt.NDArray[np.float64]
+Family = Literal["gamma", "weibull"]
+MAX_REQUESTS = 50_000_000
+
+
+def unit_gaps(n: int, cv: float, family: Family, rng: np.random.Generator) -> Floats:
+    """Return `n` independent gaps of mean 1.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    cv : float
+        Standard deviation over mean, 0 to 1000; 0 gives constant gaps, 1 exponential ones.
+    family : {"gamma", "weibull"}
+        The distribution; both are exponential at cv 1.
+    rng : numpy.random.Generator
+        The stream.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+
+    Examples
+    --------
+    >>> unit_gaps(3, 0, "gamma", np.random.default_rng(0)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    if cv == 0:
+        return np.ones(n)
+    if cv == 1:
+        return rng.standard_exponential(n)
+    if family == "gamma":
+        return rng.standard_gamma(cv**-2.0, n) * cv**2
+    shape = weibull_shape(cv)
+    return rng.weibull(shape, n) / float(special.gamma(1 + 1 / shape))
+
+
+def _first_gap(cv: float, family: Family, rng: np.random.Generator) -> float:
+    """Return the wait for the first arrival: a uniform share of a length-biased gap."""
+    share = rng.random()
+    if cv == 0:
+        return float(share)
+    if family == "gamma" or cv == 1:
+        return float(share * rng.standard_gamma(cv**-2.0 + 1) * cv**2)
+    shape = weibull_shape(cv)
+    biased = rng.standard_gamma(1 + 1 / shape) ** (1 / shape)
+    return float(share * biased / special.gamma(1 + 1 / shape))
+
+
+@cache
+def weibull_shape(cv: float) -> float:
+    """Return the Weibull shape k with ``cv^2 = gamma(1 + 2/k) / gamma(1 + 1/k)^2 - 1``.
+
+    Examples
+    --------
+    >>> round(weibull_shape(2.0), 4)
+    0.5427
+    """
+
+    def excess(log_k: float) -> float:
+        x = np.exp(-log_k)
+        return float(special.gammaln(1 + 2 * x) - 2 * special.gammaln(1 + x) - np.log1p(cv**2))
+
+    return float(np.exp(optimize.brentq(excess, np.log(0.02), np.log(1e4), xtol=1e-12)))
+
+
+def renewal(
+    end: float, cv: float, family: Family, rng: np.random.Generator, count: int | None = None
+) -> Floats:
+    """Return the operational times of arrivals in [0, end), at most `count` of them.
+
+    Raises
+    ------
+    InputError
+        More than 50 million arrivals would be made.
+    """
+    if count is not None and not np.isfinite(end):
+        gaps = unit_gaps(count, cv, family, rng)
+        gaps[0] = _first_gap(cv, family, rng)
+        return np.cumsum(gaps)
+    parts = [np.array([_first_gap(cv, family, rng)])]
+    chunk = int(end + 4 * max(cv, 0.1) * np.sqrt(end)) + 16
+    while parts[-1][-1] < end:
+        parts.append(parts[-1][-1] + np.cumsum(unit_gaps(chunk, cv, family, rng)))
+        if len(parts) * chunk > 2 * MAX_REQUESTS:
+            raise InputError(f"more than {MAX_REQUESTS} arrivals", "arrivals", repair="lower cv")
+    times = np.concatenate(parts)
+    return times[times < end][:count]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A rate over time: cumulated arrivals at the ends of its steps.
+
+    Parameters
+    ----------
+    times : array of float64, shape (k,)
+        Starts of the steps and, last, the end, in seconds.
+    cumulated : array of float64, shape (k,)
+        Expected arrivals by then, from 0.
+    after : float
+        Rate after the end, in request/s, where it does not repeat.
+    repeat : bool
+        The steps start again at the end.
+    """
+
+    times: Floats
+    cumulated: Floats
+    after: float = 0.0
+    repeat: bool = False
+
+    @classmethod
+    def of_steps(
+        cls, starts: npt.ArrayLike, rates: npt.ArrayLike, until: float = 0.0, repeat: bool = False
+    ) -> "Clock":
+        """Return the clock of rates in steps; without `until` the last rate goes on for ever."""
+        times, rate = np.asarray(starts, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+        if not until:
+            return cls(times, np.append(0.0, np.cumsum(rate[:-1] * np.diff(times))), rate[-1])
+        times = np.append(times, until)
+        return cls(times, np.append(0.0, np.cumsum(rate * np.diff(times))), 0.0, repeat)
+
+    def expected(self, time_s: float) -> float:
+        """Return the expected number of arrivals in [0, time_s)."""
+        end, total = float(self.times[-1]), float(self.cumulated[-1])
+        if self.repeat:
+            laps, rest = divmod(time_s, end)
+            return laps * total + float(np.interp(rest, self.times, self.cumulated))
+        beyond = max(time_s - end, 0.0)
+        inside = float(np.interp(min(time_s, end), self.times, self.cumulated))
+        return inside + (self.after * beyond if self.after else 0.0)
+
+    def seconds(self, operational: Floats) -> Floats:
+        """Return when the expected number of arrivals reaches each value; infinite if never."""
+        end, total = float(self.times[-1]), float(self.cumulated[-1])
+        if self.repeat:
+            laps, rest = np.divmod(operational, total)
+            return laps * end + np.interp(rest, self.cumulated, self.times)
+        inside = np.interp(operational, self.cumulated, self.times)
+        over = operational > total if self.after else operational >= total
+        late = end + (operational - total) / self.after if self.after else np.inf
+        return np.where(over, late, inside)

@@ -216,15 +216,21 @@ class AcceleratorSpec(_Strict):
 
     @property
     def vector_flops_per_s(self) -> float:
-        """Rate of fp32 vector work [FLOP/s]: stated, else fp32, else 1/16 of the largest peak.
+        """Rate of fp32 vector work [FLOP/s]: stated, else fp32, else 1/16 of the 16-bit peak.
 
-        The last is a rule of thumb: bf16 matrix over fp32 vector is 8 .. 19 on A100 to B200.
+        The last is a rule of thumb: 16-bit matrix over fp32 vector is 15 .. 30 on A100 to B200.
         """
-        stated = (
-            (self.vector.fp32 or next(iter(self.vector.given().values()))) if self.vector else None
-        )
-        chosen = stated or self.peaks.fp32
-        return chosen.value if chosen else max(q.value for q in self.peaks.given().values()) / 16
+        stated = self.vector.given() if self.vector else {}
+        if stated:
+            return stated.get("fp32", next(iter(stated.values()))).value
+        return self.peaks.fp32.value if self.peaks.fp32 else self.half_flops_per_s / 16
+
+    @property
+    def half_flops_per_s(self) -> float:
+        """Dense 16-bit peak [FLOP/s]: bf16, else fp16, else the largest of all."""
+        given = self.peaks.given()
+        stated = given.get("bf16") or given.get("fp16")
+        return stated.value if stated else max(q.value for q in given.values())
 
     @property
     def memory_bytes(self) -> float:

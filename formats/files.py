@@ -6,6 +6,7 @@ import io
 import os
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +39,10 @@ def read_text(path: Path) -> str:
     Raises
     ------
     InputError
-        The file is missing, a folder, unreadable, truncated, larger than 2 GiB or not UTF-8.
+        The file is missing, a folder, unreadable, truncated, not UTF-8, or expands to over 2 GiB.
     """
     try:
-        if path.stat().st_size > MAX_TEXT_BYTES:
-            raise InputError("file is larger than 2 GiB", str(path), repair="split it")
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+        return _read_bytes(path).decode("utf-8-sig")
     except FileNotFoundError:
         hint = _neighbours(path)
         raise InputError("no such file", str(path), repair=hint) from None
@@ -52,11 +50,24 @@ def read_text(path: Path) -> str:
         raise InputError("is a folder, not a file", str(path), repair="name a file") from None
     except PermissionError:
         raise InputError("cannot be read", str(path), repair="check its permissions") from None
+    except InputError:
+        raise
     except UnicodeDecodeError as e:
         what = f"is not UTF-8 text (byte {e.start})"
         raise InputError(what, str(path), repair="save it as UTF-8") from None
-    except (gzip.BadGzipFile, EOFError, OSError) as e:
+    except (EOFError, OSError, zlib.error, ValueError) as e:
         raise InputError(f"cannot be read: {e}", str(path), repair="fetch it again") from None
+
+
+def _read_bytes(path: Path) -> bytes:
+    parts, size = [], 0
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while part := file.read(1 << 24):
+            size += len(part)
+            if size > MAX_TEXT_BYTES:
+                raise InputError("text is larger than 2 GiB", str(path), repair="split it")
+            parts.append(part)
+    return b"".join(parts)
 
 
 def _neighbours(path: Path) -> str:
@@ -168,7 +179,10 @@ def read_table(
 
 
 def _check_header(text: str, path: Path, required: list[str], optional: list[str]) -> None:
-    header = next(csv.reader(text.splitlines()[:1]), [])
+    try:
+        header = next(csv.reader(text[: text.find("\n") + 1 or None].splitlines()), [])
+    except csv.Error as e:
+        raise InputError(f"has a bad header line: {e}", str(path), repair="mend it") from None
     if not header:
         raise InputError("is empty", str(path), repair=f"it needs columns {','.join(required)}")
     doubled = sorted({c for c in header if header.count(c) > 1})

@@ -188,7 +188,7 @@ def describe_lengths(dist: Lengths, points: int = 50_000) -> LengthStatistics:
     >>> round(describe_lengths(d).prompt_mean, 2)
     5.0
     """
-    i: Floats = np.arange(points) + 0.5
+    i = np.arange(points, dtype=np.float64) + 0.5
     prompt, output = _quasi_random_lengths(dist, i / points, i)
     return length_statistics(prompt, output)
 

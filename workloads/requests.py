@@ -240,19 +240,14 @@ def _convert(series: "pd.Series[Any]", column: Column, where: str) -> object:
 
 
 def _numbers(series: "pd.Series[Any]", column: Column, where: str) -> Floats:
+    numbers = series
     if series.dtype.kind in "bcmMO" or isinstance(series.dtype, pd.StringDtype):
-        series = series.astype(object).map(_number)
-    values = series.to_numpy(dtype=np.float64, na_value=np.nan).copy()
-    if column.name == "deadline_s":
-        return _check_range(values, series, column, where, np.isnan(values))
-    if not column.required:
-        values[series.isna().to_numpy()] = column.fill
-    return _check_range(values, series, column, where)
-
-
-def _check_range(
-    values: Floats, series: "pd.Series[Any]", column: Column, where: str, free: Mask | bool = False
-) -> Floats:
+        numbers = series.astype(object).map(_number)
+    values = numbers.to_numpy(dtype=np.float64, na_value=np.nan).copy()
+    missing = np.isnan(values)
+    free = missing if column.name == "deadline_s" else np.zeros(len(values), dtype=bool)
+    if not column.required and isinstance(column.fill, float | int):
+        values[missing] = column.fill
     good = (values >= column.low) & (values <= column.high) | free
     _refuse(~good, series, column, where, column.allowed)
     return values
@@ -274,7 +269,8 @@ def _refuse(bad: Mask, series: "pd.Series[Any]", column: Column, where: str, all
     if bad.any():
         row = int(np.argmax(bad))
         cell = series.iloc[row]
-        shown = "empty" if pd.isna(cell) else str(cell)[:40]
+        empty = (pd.api.types.is_scalar(cell) and pd.isna(cell)) or cell == ""
+        shown = "empty" if empty else str(cell)[:40]
         raise InputError(f"{column.name} is {shown} in row {row + 1}", where, allowed)
 
 

@@ -1,0 +1,122 @@
+"""Reading folders of kernel traces: one CSV (plain or .gz) per kind of kernel, in microseconds."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from formats import InputError, did_you_mean, read_table
+from hardware.kernels_families import BYTES_PER_ELEMENT, COPY_PATHS, FAMILIES
+from hardware.kernels_forms import GEMM_TYPES
+
+__all__ = ["TRACE_COLUMNS", "read_traces"]
+
+_HEADS = ("n_heads", "n_kv_heads", "head_dim")
+TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
+    **{f"gemm_{dtype}": ("dtype", "m", "n", "k", "us") for dtype in GEMM_TYPES},
+    "gemm_sparse24_bf16": ("m", "n", "k", "dense_us", "sparse24_us"),
+    "attention_decode": (*_HEADS, "batch", "context", "us"),
+    "attention_prefill": (*_HEADS, "batch", "q_len", "past_len", "us"),
+    "attention_mixed": (*_HEADS, "seqs_q_context", "us"),
+    "attention_unfused": (
+        *("n_heads", "head_dim", "q_len", "unfused_us", "flash_us"),
+        "unfused_peak_mb",
+    ),
+    "elementwise": ("op", "tokens", "width", "bytes", "us"),
+    "moe_bf16": ("experts", "top_k", "hidden", "intermediate", "tokens", "us"),
+    "memory": ("op", "bytes", "us"),
+    "launch": ("case", "kernels", "us_per_kernel"),
+}
+_TIMES = ("us", "unfused_us", "flash_us", "dense_us", "sparse24_us", "us_per_kernel")
+_WORDS = ("dtype", "op", "case", "seqs_q_context")
+_MAY_BE_ZERO = ("past_len",)
+_RENAMES = {
+    "n_heads": "heads",
+    "n_kv_heads": "kv_heads",
+    "q_len": "q",
+    "past_len": "past",
+    "unfused_us": "us",
+    "sparse24_us": "us",
+    "us_per_kernel": "us",
+}
+
+
+def read_traces(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read a folder of traces.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``<kind>.csv`` or ``<kind>.csv.gz`` for some of the kinds in `TRACE_COLUMNS`; other
+        files (``power.csv``, ``device.json``) are left alone.
+
+    Returns
+    -------
+    dict
+        Family name -> table with the family's extents and ``s`` (seconds); also
+        ``attention_mixed`` and ``launch`` where present.
+
+    Raises
+    ------
+    InputError
+        No such folder, no trace in it, a bad column, or a value out of range.
+    """
+    if not folder.is_dir():
+        raise InputError("no such folder", str(folder), repair="name a folder of trace tables")
+    found = {_kind(path): path for path in sorted(folder.glob("*.csv*")) if _kind(path)}
+    if not found:
+        allowed = ", ".join(f"{kind}.csv" for kind in TRACE_COLUMNS)
+        raise InputError("holds no trace table", str(folder), allowed, "name one of these")
+    tables: dict[str, pd.DataFrame] = {}
+    for kind, path in found.items():
+        tables |= _split(kind, _read(kind, path), path)
+    return tables
+
+
+def _kind(path: Path) -> str:
+    name = path.name.removesuffix(".gz").removesuffix(".csv")
+    return name if name in TRACE_COLUMNS else ""
+
+
+def _read(kind: str, path: Path) -> pd.DataFrame:
+    table = read_table(path, TRACE_COLUMNS[kind])
+    if table.empty:
+        raise InputError("has a header but no rows", str(path), repair="measure again")
+    for column in TRACE_COLUMNS[kind]:
+        if column not in _WORDS:
+            _check_numbers(table[column], column, path)
+    return table
+
+
+def _check_numbers(column: "pd.Series[float]", name: str, path: Path) -> None:
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+    low = numbers >= 0 if name in _MAY_BE_ZERO else numbers > 0
+    bad = np.flatnonzero(~(low & np.isfinite(numbers)))
+    if len(bad):
+        where = f"{path} line {bad[0] + 2}"
+        allowed = "a number of 0 or more" if name in _MAY_BE_ZERO else "a number above 0"
+        what = f"{name} = {column.iloc[bad[0]]!r}"
+        raise InputError(what, where, allowed, "mend or remove that line")
+
+
+def _split(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame]:
+    """Return the families of one file: by operation or path where it holds several."""
+    renames = {k: v for k, v in _RENAMES.items() if k in table}
+    table = table.rename(columns=renames)
+    table["s"] = table.pop("us").astype(float) * 1e-6
+    if kind == "elementwise":
+        _check_words(table["op"], BYTES_PER_ELEMENT, path)
+        return {f"elementwise_{op}": part for op, part in table.groupby("op")}
+    if kind == "memory":
+        parts = table.groupby("op")
+        return {str(op): part for op, part in parts if op in COPY_PATHS}
+    if kind in FAMILIES:
+        table = table[[*FAMILIES[kind].extents, "s"]]
+    return {kind: table}
+
+
+def _check_words(column: "pd.Series[str]", known: dict[str, float], path: Path) -> None:
+    unknown = [word for word in column.unique() if word not in known]
+    if unknown:
+        hint = did_you_mean(str(unknown[0]), known)
+        raise InputError(f"op {unknown[0]!r} is not known", str(path), repair=hint)

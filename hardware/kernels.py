@@ -1,0 +1,314 @@
+"""Time of one kernel on one accelerator, from its shape.
+
+>>> import numpy as np
+>>> from hardware.catalog import load_accelerator
+>>> kernels = load_kernels(load_accelerator("h200-sxm"))
+>>> times = kernels.gemm(np.array([1, 64, 4096]), 6144, 4096, "bf16")
+>>> bool((np.diff(times) > 0).all())
+True
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from formats import InputError, did_you_mean
+from hardware.calibration import Calibration, FamilyFit
+from hardware.calibration_files import load_calibration
+from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, Family
+from hardware.kernels_forms import GEMM_TYPES, Array, Chip
+from hardware.kernels_residual import interpolate
+from hardware.specs import AcceleratorSpec
+
+__all__ = ["BASE", "PATHS", "KernelModel", "chip_of", "load_kernels"]
+
+BASE = "h200-sxm"  # calibration whose coefficients serve chips without traces
+CALIBRATIONS = Path(__file__).parent / "data" / "calibrations"
+PATHS = {"hbm": "copy_cold", "l2": "copy_l2", "h2d": "h2d_pinned", "d2h": "d2h_pinned"}
+MOST_NODES = 64
+Fidelity = Literal["measured", "datasheet"]
+
+
+def chip_of(spec: AcceleratorSpec) -> Chip:
+    """Return the numbers of an accelerator that kernel forms use."""
+    peaks = {name: quantity.value for name, quantity in spec.peaks.given().items()}
+    host = spec.links.host.bytes_per_s.value
+    return Chip(spec.compute_units, spec.memory_bytes_per_s, spec.l2_bytes, host, peaks)
+
+
+def load_kernels(spec: AcceleratorSpec) -> "KernelModel":
+    """Return the kernel times of an accelerator.
+
+    Its own calibration is used where `spec.calibration` names one (a file stem under
+    ``hardware/data/calibrations``, or a path that ends in .toml); otherwise the forms run on its
+    datasheet numbers with the coefficients of `BASE`.
+
+    Raises
+    ------
+    InputError
+        The calibration named does not exist or is bad.
+    """
+    base = load_calibration(CALIBRATIONS / f"{BASE}.toml")
+    if spec.calibration is None:
+        return KernelModel(chip_of(spec), base, "datasheet")
+    return KernelModel(chip_of(spec), load_calibration(_path(spec.calibration)), "measured", base)
+
+
+def _path(name: str) -> Path:
+    if name.endswith(".toml"):
+        return Path(name)
+    known = [p.stem for p in CALIBRATIONS.glob("*.toml")]
+    if name not in known:
+        raise InputError(f"no calibration named {name!r}", repair=did_you_mean(name, known))
+    return CALIBRATIONS / f"{name}.toml"
+
+
+@dataclass(frozen=True)
+class _Surface:
+    """A residual on a grid of one layout's running extents."""
+
+    family: Family
+    nodes: list[Array]
+    grid: Array
+
+    def __call__(self, shape: Mapping[str, Array]) -> Array:
+        axes = enumerate(self.family.axes)
+        at = [self.family.position(i, shape[name]) for i, name in axes]
+        return interpolate(self.grid, self.nodes, at)
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """Times of kernels on one accelerator; every method takes arrays and returns seconds.
+
+    Parameters
+    ----------
+    chip : Chip
+        The accelerator's numbers.
+    calibration : Calibration
+        Measured on this accelerator (fidelity "measured") or on another one ("datasheet").
+    fidelity : str
+        Which of the two.
+    base : Calibration, optional
+        Serves families that `calibration` lacks.
+    """
+
+    chip: Chip
+    calibration: Calibration
+    fidelity: Fidelity
+    base: Calibration | None = None
+    _surfaces: dict[tuple[str, tuple[float, ...]], _Surface] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def gemm(self, m: ArrayLike, n: int, k: int, dtype: str) -> Array:
+        """Return the time of a linear layer Y[m,n] = X[m,k] W[n,k]^T [s].
+
+        Parameters
+        ----------
+        m : array
+            Rows (tokens of a step), 1 or more; measured up to 16384, beyond by the form.
+        n, k : int
+            Output and input width.
+        dtype : str
+            bf16, fp16, fp32, tf32, fp8, int8, w4a16, fp4 or sparse24_bf16.
+
+        Raises
+        ------
+        InputError
+            Unknown dtype, or one that the chip has no peak for.
+        """
+        if dtype not in GEMM_TYPES:
+            hint = did_you_mean(dtype, GEMM_TYPES)
+            raise InputError(f"no matrix type named {dtype!r}", repair=hint)
+        return self.time(f"gemm_{dtype}", m, n, k)
+
+    def attention_decode(
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        kv_dtype: str = "bf16",
+    ) -> Array:
+        """Return the time of one layer's attention of one new token per sequence [s].
+
+        Parameters
+        ----------
+        batch : array
+            Sequences.
+        context : array
+            KV tokens of each, the new one included; the mean where they differ.
+        """
+        _check_kv(kv_dtype)
+        return self.time("attention_decode", batch, context, heads, kv_heads, head_dim)
+
+    def attention_prefill(
+        self,
+        q: ArrayLike,
+        past: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        kv_dtype: str = "bf16",
+        sequences: ArrayLike = 1,
+    ) -> Array:
+        """Return the time of one layer's causal attention of q new tokens per sequence [s].
+
+        Parameters
+        ----------
+        q : array
+            New tokens of each sequence.
+        past : array
+            Tokens already in its KV cache.
+        sequences : array
+            Equal sequences in one call.
+        """
+        _check_kv(kv_dtype)
+        layout = (heads, kv_heads, head_dim)
+        return self.time("attention_prefill", q, past, sequences, *layout)
+
+    def attention_mixed(
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        q: ArrayLike,
+        past: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        kv_dtype: str = "bf16",
+    ) -> Array:
+        """Return the time of a batch of decoding sequences beside one prefill chunk [s].
+
+        Measured to be the sum of the two parts, not their maximum. A part of size 0 (batch or q)
+        takes no time.
+        """
+        layout = (heads, kv_heads, head_dim, kv_dtype)
+        decoding, chunk = np.asarray(batch, float), np.asarray(q, float)
+        first = self.attention_decode(np.maximum(decoding, 1), context, *layout)
+        second = self.attention_prefill(np.maximum(chunk, 1), past, *layout)
+        return np.where(decoding > 0, first, 0.0) + np.where(chunk > 0, second, 0.0)
+
+    def attention_unfused(self, q: ArrayLike, heads: int, head_dim: int) -> Array:
+        """Return the time of causal attention as separate product and softmax kernels [s]."""
+        return self.time("attention_unfused", q, heads, head_dim)
+
+    def moe(
+        self,
+        tokens: ArrayLike,
+        experts: int,
+        top_k: int,
+        hidden: int,
+        intermediate: int,
+        dtype: str = "bf16",
+    ) -> Array:
+        """Return the time of one layer's routed experts, uniform routing [s]."""
+        if f"moe_{dtype}" not in FAMILIES:
+            known = [name.removeprefix("moe_") for name in FAMILIES if name.startswith("moe_")]
+            hint = did_you_mean(dtype, known)
+            raise InputError(f"no expert type named {dtype!r}", repair=hint)
+        return self.time(f"moe_{dtype}", tokens, experts, top_k, hidden, intermediate)
+
+    def elementwise(self, op: str, tokens: ArrayLike, width: int) -> Array:
+        """Return the time of an element-wise kernel over tokens x width [s]."""
+        if op not in BYTES_PER_ELEMENT:
+            hint = did_you_mean(op, BYTES_PER_ELEMENT)
+            raise InputError(f"no element-wise operation named {op!r}", repair=hint)
+        return self.time(f"elementwise_{op}", tokens, width)
+
+    def copy(self, moved: ArrayLike, path: str) -> Array:
+        """Return the time of a copy [s].
+
+        Parameters
+        ----------
+        moved : array
+            Bytes; read plus written for `hbm` and `l2`, transferred for `h2d` and `d2h`.
+        path : str
+            hbm (cold), l2, h2d or d2h (pinned host memory).
+        """
+        if path not in PATHS:
+            raise InputError(f"no copy path named {path!r}", repair=did_you_mean(path, PATHS))
+        return self.time(PATHS[path], moved)
+
+    def launch(self, graph: bool = True) -> float:
+        """Return the time per launch of an empty kernel [s], in a graph or eagerly."""
+        found = self.calibration.launch or (self.base.launch if self.base else {})
+        return found["graph_s" if graph else "eager_s"]
+
+    def fidelity_of(self, name: str) -> Fidelity:
+        """Return whether a family rests on traces of this accelerator."""
+        own = self.fidelity == "measured" and name in self.calibration.families
+        return "measured" if own else "datasheet"
+
+    def residuals(self, name: str) -> Mapping[str, float]:
+        """Return P10, P50 and P90 of held-out log(measured / predicted) of a family."""
+        return self._fit(name).band
+
+    def time(self, name: str, *extents: ArrayLike) -> Array:
+        """Return the time of any family's kernel, extents in the order of the family [s]."""
+        family = FAMILIES[name]
+        if family.precision and family.precision not in self.chip.peaks:
+            known = ", ".join(self.chip.peaks)
+            what = f"this chip has no {family.precision} peak, which {name} needs"
+            raise InputError(what, allowed=known, repair="choose another type")
+        shape = family.shape(*extents)
+        formed = family.form(shape, self.chip, self._fit(name).coefficients)
+        surface = self._surface(family, tuple(float(shape[part]) for part in family.layout))
+        return formed if surface is None else formed * np.exp(surface(shape))
+
+    def _fit(self, name: str) -> FamilyFit:
+        """Return the family's fit, or its nearest relative's."""
+        sources = [self.calibration, *([self.base] if self.base else [])]
+        wanted = name
+        while wanted:
+            for source in sources:
+                if wanted in source.families:
+                    return source.families[wanted]
+            wanted = FAMILIES[wanted].parent
+        return FamilyFit(FAMILIES[name].start, np.empty((0, 0)), np.empty(0))
+
+    def _surface(self, family: Family, layout: tuple[float, ...]) -> _Surface | None:
+        if self.fidelity_of(family.name) == "datasheet":
+            return None
+        key = (family.name, layout)
+        if key not in self._surfaces:
+            made = _make_surface(family, self.calibration.families[family.name], layout)
+            if made is None:
+                return None
+            self._surfaces[key] = made
+        return self._surfaces[key]
+
+
+def _make_surface(family: Family, fit: FamilyFit, layout: tuple[float, ...]) -> _Surface | None:
+    process = fit.process(family)
+    if process is None:
+        return None
+    extents = [_nodes(fit.shapes[:, i]) for i in range(len(family.axes))]
+    mesh = np.meshgrid(*extents, indexing="ij")
+    shape = family.shape(*mesh, *layout)
+    grid = process.predict(family.matrix(shape)[0]).reshape(mesh[0].shape)
+    positions = [family.position(i, values) for i, values in enumerate(extents)]
+    return _Surface(family, positions, grid)
+
+
+def _nodes(values: Array) -> Array:
+    """Return the measured extents of an axis, at most `MOST_NODES` of them, at least two."""
+    found = np.unique(values)
+    if len(found) == 1:
+        found = np.append(found, found[0] * 2)
+    chosen = np.linspace(0, len(found) - 1, min(len(found), MOST_NODES)).round().astype(int)
+    picked: Array = found[chosen]
+    return picked
+
+
+def _check_kv(kv_dtype: str) -> None:
+    known = ("bf16", "fp16", "fp8")
+    if kv_dtype not in known:
+        hint = did_you_mean(kv_dtype, known)
+        raise InputError(f"no KV cache type named {kv_dtype!r}", repair=hint)

@@ -1,8 +1,8 @@
 """FLOPs of a model, and by one import all its other counts (layers, parameters, bytes).
 
-Pure functions, vectorised over numpy arrays. One multiply-add counts as 2 FLOPs. Per-step functions take arrays with one entry per request:
-`query` tokens run in this step and `past` tokens already cached. With `tp` or `ep` above 1
-every count is that of one rank.
+Pure functions, vectorised over numpy arrays. One multiply-add counts as 2 FLOPs. Per-step
+functions take arrays with one entry per request: `query` tokens run in this step and `past`
+tokens already cached. With `tp` or `ep` above 1 every count is that of one rank.
 """
 
 from dataclasses import dataclass

@@ -168,9 +168,10 @@ class ModelSpec(Part):
     published_params: float | None = Field(default=None, gt=0, description="total, as published")
     published_active_params: float | None = Field(default=None, gt=0, description="per token")
     published_source: str = Field(default="", description="where the published counts stand")
-    params_tolerance: float = Field(
-        default=0.005, ge=0, lt=1, description="rounding of the published total, relative [1]"
+    checkpoint_params: int | None = Field(
+        default=None, gt=0, description="exact count in the published checkpoint [parameter]"
     )
+    checkpoint_source: str = Field(default="", description="where the exact count stands")
     derived_from: str = Field(default="", description="model that pruning started from")
     distilled_from: str = Field(default="", description="teacher model")
     techniques: tuple[str, ...] = Field(default=(), description="compression steps taken, in order")

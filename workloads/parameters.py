@@ -23,7 +23,7 @@ class ParameterCounts:
     total : int
         All that are stored; a tied embedding counts once.
     active : int
-        Those one token uses: `top_k` experts instead of all.
+        Those one text token uses: `top_k` experts instead of all, no image encoder.
     embedding : int
         Rows of the input embedding and of a position table.
     lm_head : int
@@ -68,7 +68,7 @@ def parameters(model: ModelSpec) -> ParameterCounts:
     idle = sum(x.count * (x.experts - x.top_k) * expert_parameters(model, x) for x in blocks)
     other = small_parameters(model)
     total = linear + experts + embedding + head + other + vision
-    return ParameterCounts(total, total - idle, embedding, head, linear, experts, other, vision)
+    return ParameterCounts(total, total - idle - vision, embedding, head, linear, experts, other, vision)
 
 
 def expert_parameters(model: ModelSpec, block: ExpertLayer) -> int:

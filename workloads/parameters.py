@@ -68,7 +68,8 @@ def parameters(model: ModelSpec) -> ParameterCounts:
     idle = sum(x.count * (x.experts - x.top_k) * expert_parameters(model, x) for x in blocks)
     other = small_parameters(model)
     total = linear + experts + embedding + head + other + vision
-    return ParameterCounts(total, total - idle - vision, embedding, head, linear, experts, other, vision)
+    active = total - idle - vision
+    return ParameterCounts(total, active, embedding, head, linear, experts, other, vision)
 
 
 def expert_parameters(model: ModelSpec, block: ExpertLayer) -> int:

@@ -170,9 +170,7 @@ def read_table(
     _check_header(content, path, list(required), list(optional))
     as_written: Any = dict.fromkeys(text, str)  # a converter leaves "NA" alone, a dtype does not
     try:
-        return pd.read_csv(
-            io.StringIO(content), converters=as_written, float_precision="round_trip"
-        )
+        return pd.read_csv(io.StringIO(content), converters=as_written)
     except (pd.errors.ParserError, ValueError) as e:
         what = f"is not a proper CSV table: {str(e).strip()}"
         raise InputError(what, str(path), repair="mend that line") from None

@@ -218,7 +218,7 @@ class AcceleratorSpec(_Strict):
     def vector_flops_per_s(self) -> float:
         """Rate of fp32 vector work [FLOP/s]: stated, else fp32, else 1/16 of the 16-bit peak.
 
-        The last is a rule of thumb: 16-bit matrix over fp32 vector is 15 .. 30 on A100 to B200.
+        The last is a rule of thumb: 16-bit matrix over fp32 vector is 15 .. 30 on A100 to B200, 4 on L40S.
         """
         stated = self.vector.given() if self.vector else {}
         if stated:

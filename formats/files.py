@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pandas as pd
 from pydantic import BaseModel, ValidationError
@@ -135,11 +135,20 @@ def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
     """Return the keys that a (nested) pydantic model knows at a location."""
     current: Any = model
     for part in loc:
+        if isinstance(part, int):
+            continue
         field = getattr(current, "model_fields", {}).get(part)
         if field is None:
             return []
-        current = field.annotation
+        current = _model_in(field.annotation)
     return list(getattr(current, "model_fields", {}))
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the pydantic model inside an annotation such as ``Model | None``, or None."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def read_table(

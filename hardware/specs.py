@@ -45,6 +45,12 @@ def _bounded(unit: str, low: float, high: float, hint: str) -> Callable[[Quantit
     return check
 
 
+def _whole(quantity: Quantity) -> Quantity:
+    if quantity.value != round(quantity.value):
+        raise ValueError(f"{quantity.value:g} must be a whole number")
+    return quantity
+
+
 def _rule(unit: str, low: float, high: float, hint: str = "was a prefix lost?") -> AfterValidator:
     return AfterValidator(_bounded(unit, low, high, hint))
 
@@ -55,7 +61,7 @@ Bandwidth = Annotated[Quantity, _rule("byte/s", 1e6, 1e17, "1 GB/s is 1e9")]
 Hertz = Annotated[Quantity, _rule("Hz", 1e7, 2e10, "1 MHz is 1e6")]
 Watts = Annotated[Quantity, _rule("W", 0.01, 1e6, "1 kW is 1e3")]
 Seconds = Annotated[Quantity, _rule("s", 1e-9, 1e5, "1 us is 1e-6")]
-Count = Annotated[Quantity, _rule("1", 1, 1e7, "a count is a whole number")]
+Count = Annotated[Quantity, _rule("1", 1, 1e7, "count them"), AfterValidator(_whole)]
 Bits = Annotated[Quantity, _rule("bit", 8, 65536, "a SIMD register of AVX-512 has 512")]
 Celsius = Annotated[Quantity, _rule("degC", 40, 130, "chips throttle at 80 .. 110 degC")]
 Resistance = Annotated[Quantity, _rule("K/W", 1e-4, 50, "temperature rise per watt")]
@@ -218,7 +224,8 @@ class AcceleratorSpec(_Strict):
     def vector_flops_per_s(self) -> float:
         """Rate of fp32 vector work [FLOP/s]: stated, else fp32, else 1/16 of the 16-bit peak.
 
-        The last is a rule of thumb: 16-bit matrix over fp32 vector is 15 .. 30 on A100 to B200, 4 on L40S.
+        The last is a rule of thumb: 16-bit matrix over fp32 vector is 15 .. 30 on A100 to B200
+        and 4 on L40S.
         """
         stated = self.vector.given() if self.vector else {}
         if stated:

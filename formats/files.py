@@ -144,9 +144,9 @@ def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
     return list(getattr(current, "model_fields", {}))
 
 
-def _model_in(annotation: Any) -> Any:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     """Return the pydantic model inside an annotation such as ``Model | None``, or None."""
-    if hasattr(annotation, "model_fields"):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 

@@ -5,16 +5,32 @@ add up to an operational time, and the inverse of the cumulated rate turns that 
 Poisson gaps this is the exact process of a varying rate; for other gaps it keeps their variation.
 """
 
-from typing import Annotated, Literal, Self
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import Field, FiniteFloat, model_validator
 
 from formats import InputError
-from workloads.distributions import Strict
-from workloads.renewal import MAX_REQUESTS, Clock, Family, renewal, unit_gaps
+from workloads.arrival_specs import (
+    HOUR_S,
+    Arrivals,
+    Burst,
+    Client,
+    Clients,
+    ClosedLoop,
+    ConstantRate,
+    GammaGaps,
+    Gaps,
+    Piecewise,
+    Poisson,
+    ServeGenClients,
+    Shaped,
+    TraceArrivals,
+)
+from workloads.renewal import MAX_REQUESTS, Clock, Family, GapTable, renewal
+from workloads.servegen import WINDOW_S, read_client_rates
+from workloads.traces import read_trace, time_window
 
 __all__ = [
     "Arrivals",
@@ -24,9 +40,12 @@ __all__ = [
     "ClosedLoop",
     "ConstantRate",
     "GammaGaps",
+    "Gaps",
     "Piecewise",
     "Poisson",
+    "ServeGenClients",
     "Shaped",
+    "TraceArrivals",
     "arrival_table",
     "arrival_times",
     "mean_rate",
@@ -34,151 +53,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-HOUR_S = 3600.0
-Rate = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
-RateOrZero = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
-Variation = Annotated[FiniteFloat, Field(ge=0, le=1000)]
-Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
-
-_RATE = "mean arrivals per second [request/s]"
-_CV = "standard deviation over mean of the gaps; 0 regular, 1 Poisson [1]"
-
-
-class Poisson(Strict):
-    """Independent arrivals at a constant mean rate."""
-
-    kind: Literal["poisson"] = "poisson"
-    rate_per_s: Rate = Field(description=_RATE)
-
-
-class GammaGaps(Strict):
-    """Gaps drawn from a gamma distribution: burstier than Poisson for cv above 1."""
-
-    kind: Literal["gamma"] = "gamma"
-    rate_per_s: Rate = Field(description=_RATE)
-    cv: Variation = Field(description=_CV)
-
-
-class ConstantRate(Strict):
-    """Equal gaps: request k arrives at k / rate."""
-
-    kind: Literal["constant"] = "constant"
-    rate_per_s: Rate = Field(description=_RATE)
-
-
-class Burst(Strict):
-    """All requests at once."""
-
-    kind: Literal["burst"] = "burst"
-    at_s: Seconds = Field(default=0.0, description="moment of arrival [s]")
-    count: int = Field(default=1, ge=1, le=MAX_REQUESTS, description="how many [request]")
-
-
-class ClosedLoop(Strict):
-    """A fixed number of users, each sending the next request after the answer and a pause.
-
-    The requests table cannot hold the arrivals, since completions produce them: every arrival_s is
-    0, and the simulator releases the first `concurrency` rows at 0 and the next row each time one
-    completes, after a pause.
-    """
-
-    kind: Literal["closed-loop"] = "closed-loop"
-    concurrency: int = Field(ge=1, le=1_000_000, description="users, or requests in flight [1]")
-    think_s: Seconds = Field(default=0.0, description="mean pause after an answer [s]")
-    think_cv: Variation = Field(
-        default=1.0, description="standard deviation over mean of the pause; 0 is constant [1]"
-    )
-
-    def think_times(self, n: int, rng: np.random.Generator) -> Floats:
-        """Return the pause before each of the first `n` requests, in seconds.
-
-        Examples
-        --------
-        >>> loop = ClosedLoop(concurrency=2, think_s=3, think_cv=0)
-        >>> loop.think_times(3, np.random.default_rng(0)).tolist()
-        [3.0, 3.0, 3.0]
-        """
-        return self.think_s * unit_gaps(n, self.think_cv, "gamma", rng)
-
-
-class Piecewise(Strict):
-    """A rate that changes in steps and, where `repeat`, starts again after `until_s`."""
-
-    kind: Literal["piecewise"] = "piecewise"
-    starts_s: list[Seconds] = Field(
-        min_length=1, max_length=100_000, description="start of each step, the first 0 [s]"
-    )
-    rates_per_s: list[RateOrZero] = Field(
-        min_length=1, max_length=100_000, description="rate of each step [request/s]"
-    )
-    until_s: Seconds = Field(default=0.0, description="end of the last step; 0 is never [s]")
-    repeat: bool = Field(default=False, description="start again after until_s")
-    cv: Variation = Field(default=1.0, description=_CV)
-
-    @model_validator(mode="after")
-    def _steps(self) -> Self:
-        if len(self.starts_s) != len(self.rates_per_s):
-            raise ValueError(f"{len(self.rates_per_s)} rates for {len(self.starts_s)} starts")
-        if self.starts_s[0] != 0 or (np.diff(self.starts_s) <= 0).any():
-            raise ValueError("starts_s must rise from 0")
-        if not any(self.rates_per_s):
-            raise ValueError("at least one rate must be above 0")
-        if self.until_s and self.until_s <= self.starts_s[-1]:
-            raise ValueError("until_s must lie after the last start")
-        if self.repeat and not self.until_s:
-            raise ValueError("repeat needs until_s")
-        return self
-
-
-class Shaped(Strict):
-    """A mean rate times a daily and a weekly shape; time 0 is midnight, the week's first day."""
-
-    kind: Literal["shaped"] = "shaped"
-    rate_per_s: Rate = Field(description="mean rate over the whole week [request/s]")
-    hourly: list[RateOrZero] = Field(
-        min_length=24, max_length=24, description="weight of each hour of the day [1]"
-    )
-    daily: list[RateOrZero] = Field(
-        default_factory=lambda: [1.0] * 7,
-        min_length=7,
-        max_length=7,
-        description="weight of each day [1]",
-    )
-    start_hour: int = Field(default=0, ge=0, lt=168, description="hour of the week at time 0 [h]")
-    cv: Variation = Field(default=1.0, description=_CV)
-
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
-        if not any(self.hourly) or not any(self.daily):
-            raise ValueError("hourly and daily each need a weight above 0")
-        return self
-
-    def rates(self) -> Floats:
-        """Return the rate in each of the 168 hours of the week, in request/s."""
-        week = np.outer(self.daily, self.hourly).ravel()
-        return np.asarray(self.rate_per_s * week / week.mean())
-
-
-class Client(Strict):
-    """One client of a decomposed load."""
-
-    name: str = Field(default="", max_length=200, description="what the client is called")
-    rate_per_s: Rate = Field(description=_RATE)
-    cv: Variation = Field(default=1.0, description=_CV)
-    family: Family = Field(default="gamma", description="distribution of the gaps")
-
-
-class Clients(Strict):
-    """A sum of clients, each with its own rate and burstiness (as ServeGen describes loads)."""
-
-    kind: Literal["clients"] = "clients"
-    clients: list[Client] = Field(min_length=1, max_length=100_000, description="the clients")
-
-
-Arrivals = Annotated[
-    Poisson | GammaGaps | ConstantRate | Burst | ClosedLoop | Piecewise | Shaped | Clients,
-    Field(discriminator="kind"),
-]
+Renewal = Poisson | GammaGaps | Gaps | Piecewise | Shaped | Client
 
 
 def arrival_times(
@@ -225,36 +100,61 @@ def arrival_table(
     _check_limits(spec, duration_s, count)
     if isinstance(spec, Clients):
         return _client_arrivals(spec, duration_s, rng, count)
-    if isinstance(spec, ClosedLoop):
-        times = np.zeros(count or 0)
-    elif isinstance(spec, Burst):
-        times = np.full(min(spec.count if count is None else count, MAX_REQUESTS), spec.at_s)
-    elif isinstance(spec, ConstantRate):
-        times = _regular(spec, duration_s, count)
-    else:
-        times = _renewal_times(spec, duration_s, rng, count)
+    if isinstance(spec, ServeGenClients):
+        return _servegen_arrivals(spec, duration_s, rng)[:count]
+    times = _times(spec, duration_s, rng, count)
     return pd.DataFrame({"arrival_s": times if duration_s is None else times[times < duration_s]})
+
+
+def _times(
+    spec: "Renewal | ClosedLoop | Burst | ConstantRate | TraceArrivals",
+    duration_s: float | None,
+    rng: np.random.Generator,
+    count: int | None,
+) -> Floats:
+    if isinstance(spec, ClosedLoop):
+        return np.zeros(count or 0)
+    if isinstance(spec, Burst):
+        return np.full(spec.count if count is None else count, spec.at_s)
+    if isinstance(spec, ConstantRate):
+        return _regular(spec, duration_s, count)
+    if isinstance(spec, TraceArrivals):
+        return _trace_times(spec)[:count]
+    return _renewal_times(spec, duration_s, rng, count)
 
 
 def mean_rate(spec: Arrivals, duration_s: float | None = None) -> float:
     """Return the mean rate in request/s: over a duration for steps that do not repeat.
 
-    A burst or a closed loop has none: infinite.
+    A burst or a closed loop has none: infinite. For a trace it needs the duration.
 
     Examples
     --------
-    >>> mean_rate(Piecewise(starts_s=[0, 10], rates_per_s=[1, 3], until_s=20, repeat=True))
+    >>> steps = Piecewise(starts_s=[0, 10], rates_per_s=[1, 3], until_s=20, repeat=True)
+    >>> mean_rate(steps)
     2.0
     """
     if isinstance(spec, Burst | ClosedLoop):
         return float(np.inf)
     if isinstance(spec, Clients):
         return sum(c.rate_per_s for c in spec.clients)
-    if isinstance(spec, Piecewise | Shaped) and (duration_s or spec.kind == "piecewise"):
+    if isinstance(spec, TraceArrivals | ServeGenClients):
+        return _file_rate(spec, duration_s)
+    if isinstance(spec, Piecewise | Shaped) and (duration_s or isinstance(spec, Piecewise)):
         clock = _clock(spec)
         end = duration_s or float(clock.times[-1])
         return clock.expected(end) / end if end else clock.after
     return spec.rate_per_s
+
+
+def _file_rate(spec: TraceArrivals | ServeGenClients, duration_s: float | None) -> float:
+    if isinstance(spec, TraceArrivals):
+        times = _trace_times(spec)
+        end = duration_s or float(times[-1])
+        return float((times < end).sum() / end) if end > 0 else float(np.inf)
+    windows = _windows(spec, duration_s)
+    end = duration_s or float(windows["start_s"].max() + WINDOW_S)
+    return float((windows["rate_per_s"] * windows["length_s"]).sum() / end)
 
 
 def scale_rate(spec: Arrivals, factor: float) -> Arrivals:
@@ -279,6 +179,8 @@ def scale_rate(spec: Arrivals, factor: float) -> Arrivals:
     if isinstance(spec, Clients):
         scaled = [c.model_copy(update={"rate_per_s": c.rate_per_s * factor}) for c in spec.clients]
         return spec.model_copy(update={"clients": scaled})
+    if isinstance(spec, TraceArrivals | ServeGenClients):
+        return spec.model_copy(update={"rate_scale": spec.rate_scale * factor})
     if isinstance(spec, Piecewise):
         return spec.model_copy(update={"rates_per_s": [r * factor for r in spec.rates_per_s]})
     return spec.model_copy(update={"rate_per_s": spec.rate_per_s * factor})
@@ -292,40 +194,77 @@ def _check_limits(spec: Arrivals, duration_s: float | None, count: int | None) -
         raise InputError(f"count is {count}", where, f"1 to {MAX_REQUESTS} requests")
     if count is None and isinstance(spec, ClosedLoop):
         raise InputError("a closed loop has no end of its own", where, repair="give count")
-    if count is None and not isinstance(spec, Burst):
+    if isinstance(spec, ServeGenClients) or (
+        count is None and not isinstance(spec, Burst | ClosedLoop | TraceArrivals)
+    ):
         _check_total(spec, duration_s, where)
 
 
 def _check_total(spec: Arrivals, duration_s: float | None, where: str) -> None:
     if duration_s is None:
-        raise InputError("arrivals have no end", where, repair="give duration_s or count")
+        raise InputError("arrivals have no end", where, repair="give duration_s")
     expected = mean_rate(spec, duration_s) * duration_s
     if expected > MAX_REQUESTS:
         what = f"{expected:.3g} requests in {duration_s:g} s are too many"
         raise InputError(what, where, f"at most {MAX_REQUESTS}", "lower the rate or duration_s")
 
 
-def _clock(spec: Poisson | GammaGaps | Piecewise | Shaped | Client) -> Clock:
+def _clock(spec: Renewal) -> Clock:
     if isinstance(spec, Piecewise):
         return Clock.of_steps(spec.starts_s, spec.rates_per_s, spec.until_s, spec.repeat)
     if isinstance(spec, Shaped):
-        turned = np.roll(spec.rates(), -int(spec.start_hour))
+        turned = np.roll(spec.rates(), -spec.start_hour)
         return Clock.of_steps(HOUR_S * np.arange(168), turned, 168 * HOUR_S, repeat=True)
     return Clock.of_steps([0.0], [spec.rate_per_s])
 
 
+def _gaps(spec: Renewal) -> tuple[float, Family] | GapTable:
+    if isinstance(spec, Poisson):
+        return 1.0, "gamma"
+    if isinstance(spec, Gaps):
+        return spec.table()
+    return spec.cv, spec.family if isinstance(spec, Client) else "gamma"
+
+
 def _renewal_times(
-    spec: Poisson | GammaGaps | Piecewise | Shaped | Client,
-    duration_s: float | None,
-    rng: np.random.Generator,
-    count: int | None,
+    spec: Renewal, duration_s: float | None, rng: np.random.Generator, count: int | None
 ) -> Floats:
     clock = _clock(spec)
     end = np.inf if duration_s is None else clock.expected(duration_s)
-    cv = 1.0 if isinstance(spec, Poisson) else spec.cv
-    family: Family = spec.family if isinstance(spec, Client) else "gamma"
-    times = clock.seconds(renewal(end, cv, family, rng, count))
+    times = clock.seconds(renewal(end, _gaps(spec), rng, count))
     return times[np.isfinite(times)]
+
+
+def _trace_times(spec: TraceArrivals) -> Floats:
+    table = time_window(read_trace(Path(spec.path), spec.format), spec.start_s)
+    return table["arrival_s"].to_numpy() / spec.rate_scale
+
+
+def _windows(spec: ServeGenClients, duration_s: float | None) -> pd.DataFrame:
+    """Return the parts of the clients' windows that lie in the run, from its time 0."""
+    rows = read_client_rates(Path(spec.path))
+    start = rows["start_s"].to_numpy() - spec.start_s
+    stop = np.minimum(start + WINDOW_S, np.inf if duration_s is None else duration_s)
+    start = np.maximum(start, 0.0)
+    kept = (stop > start) & (rows["rate_per_s"].to_numpy() > 0)
+    rows = rows.assign(
+        start_s=start, length_s=stop - start, rate_per_s=rows["rate_per_s"] * spec.rate_scale
+    )
+    return rows[kept].reset_index(drop=True)
+
+
+def _servegen_arrivals(
+    spec: ServeGenClients, duration_s: float | None, rng: np.random.Generator
+) -> pd.DataFrame:
+    windows = _windows(spec, duration_s)
+    times = [np.empty(0)]
+    for start, length, rate, cv, family in windows[
+        ["start_s", "length_s", "rate_per_s", "cv", "family"]
+    ].itertuples(index=False):
+        times.append(start + renewal(rate * length, (cv, family), rng) / rate)
+    client = np.repeat(windows["client"].to_numpy(), [t.size for t in times[1:]])
+    table = pd.DataFrame({"arrival_s": np.concatenate(times), "client": client})
+    return table.sort_values("arrival_s", kind="stable", ignore_index=True)
 
 
 def _regular(spec: ConstantRate, duration_s: float | None, count: int | None) -> Floats:

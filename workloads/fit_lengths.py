@@ -70,25 +70,34 @@ def _rank_cells(values: npt.ArrayLike, ranks: int, seed: int) -> npt.NDArray[np.
 
 
 def fit_lengths(
-    prompt: npt.ArrayLike, output: npt.ArrayLike, ranks: int = RANKS, **text: str
+    prompt: npt.ArrayLike,
+    output: npt.ArrayLike,
+    image: npt.ArrayLike | None = None,
+    ranks: int = RANKS,
+    **text: str,
 ) -> Lengths:
-    """Return the length distribution fitted to observed pairs of prompt and output.
+    """Return the length distribution fitted to observed requests.
 
     Parameters
     ----------
     prompt, output : array_like, shape (n,)
-        Lengths in tokens.
+        Lengths in tokens, the prompts without images.
+    image : array_like, shape (n,), optional
+        Image tokens of the prompts.
     ranks : int
-        Rows and columns of the table of joint ranks.
+        Rows and columns of the tables of joint ranks; 1 for independence.
     **text : str
         name, description, source and licence.
     """
+    whole = np.asarray(prompt) + (0 if image is None else np.asarray(image))
     return Lengths(
         kind="fitted",
         prompt=fit_quantiles(prompt),
         output=fit_quantiles(output),
+        image=None if image is None else fit_quantiles(image),
         output_ranks=fit_ranks(prompt, output, ranks),
-        statistics=length_statistics(prompt, output),
+        image_ranks=[] if image is None else fit_ranks(prompt, image, ranks),
+        statistics=length_statistics(whole, output),
         **text,
     )
 

@@ -16,11 +16,56 @@ from scipy import optimize, special
 
 from formats import InputError
 
-__all__ = ["MAX_REQUESTS", "Clock", "Family", "renewal", "unit_gaps"]
+__all__ = ["MAX_REQUESTS", "Clock", "Family", "GapTable", "renewal", "unit_gaps"]
 
 Floats = npt.NDArray[np.float64]
 Family = Literal["gamma", "weibull"]
 MAX_REQUESTS = 50_000_000
+
+
+@dataclass(frozen=True)
+class GapTable:
+    """Gaps by a table of quantiles, linear between its points, scaled to mean 1.
+
+    Parameters
+    ----------
+    probabilities, gaps : arrays, shape (k,)
+        Quantiles of the gaps, in any unit of time.
+    """
+
+    probabilities: Floats
+    gaps: Floats
+
+    @property
+    def mean(self) -> float:
+        """Mean of the table, in its own unit."""
+        between = (self.gaps[1:] + self.gaps[:-1]) / 2
+        return float(np.diff(self.probabilities) @ between)
+
+    @property
+    def cv(self) -> float:
+        """Standard deviation over mean.
+
+        Examples
+        --------
+        >>> round(GapTable(np.array([0.0, 1.0]), np.array([0.0, 2.0])).cv, 4)  # 1 / sqrt(3)
+        0.5774
+        """
+        a, b = self.gaps[:-1], self.gaps[1:]
+        square = float(np.diff(self.probabilities) @ (a * a + a * b + b * b)) / 3
+        return float(np.sqrt(max(square / self.mean**2 - 1, 0.0)))
+
+    def draw(self, n: int, rng: np.random.Generator) -> Floats:
+        """Return `n` independent gaps of mean 1."""
+        return np.interp(rng.random(n), self.probabilities, self.gaps) / self.mean
+
+    def first(self, rng: np.random.Generator) -> float:
+        """Return the wait for the first arrival: a uniform share of a length-biased gap."""
+        u = (np.arange(20_000) + 0.5) / 20_000
+        gaps = np.interp(u, self.probabilities, self.gaps)
+        cumulated = np.cumsum(gaps)
+        k = int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
+        return float(rng.random() * gaps[min(k, gaps.size - 1)] / self.mean)
 
 
 def unit_gaps(n: int, cv: float, family: Family, rng: np.random.Generator) -> Floats:
@@ -86,27 +131,47 @@ def weibull_shape(cv: float) -> float:
 
 
 def renewal(
-    end: float, cv: float, family: Family, rng: np.random.Generator, count: int | None = None
+    end: float,
+    gaps: "tuple[float, Family] | GapTable",
+    rng: np.random.Generator,
+    count: int | None = None,
 ) -> Floats:
     """Return the operational times of arrivals in [0, end), at most `count` of them.
+
+    Parameters
+    ----------
+    end : float
+        Expected number of arrivals; infinite where only `count` limits.
+    gaps : (cv, family) or GapTable
+        The distribution of the gaps.
+    rng : numpy.random.Generator
+        The stream of arrivals.
+    count : int, optional
+        At most so many.
 
     Raises
     ------
     InputError
         More than 50 million arrivals would be made.
     """
+    if isinstance(gaps, GapTable):
+        first, cv = gaps.first(rng), gaps.cv
+    else:
+        first, cv = _first_gap(*gaps, rng), gaps[0]
     if count is not None and not np.isfinite(end):
-        gaps = unit_gaps(count, cv, family, rng)
-        gaps[0] = _first_gap(cv, family, rng)
-        return np.cumsum(gaps)
-    parts = [np.array([_first_gap(cv, family, rng)])]
+        return np.cumsum(np.append(first, _draw(count - 1, gaps, rng)))
+    parts = [np.array([first])]
     chunk = int(end + 4 * max(cv, 0.1) * np.sqrt(end)) + 16
     while parts[-1][-1] < end:
-        parts.append(parts[-1][-1] + np.cumsum(unit_gaps(chunk, cv, family, rng)))
-        if len(parts) * chunk > 2 * MAX_REQUESTS:
+        parts.append(parts[-1][-1] + np.cumsum(_draw(chunk, gaps, rng)))
+        if len(parts) * chunk > 4 * MAX_REQUESTS:
             raise InputError(f"more than {MAX_REQUESTS} arrivals", "arrivals", repair="lower cv")
     times = np.concatenate(parts)
     return times[times < end][:count]
+
+
+def _draw(n: int, gaps: "tuple[float, Family] | GapTable", rng: np.random.Generator) -> Floats:
+    return gaps.draw(n, rng) if isinstance(gaps, GapTable) else unit_gaps(n, *gaps, rng)
 
 
 @dataclass(frozen=True)

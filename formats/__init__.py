@@ -5,7 +5,7 @@ The three leaf packages (hardware, workloads, policies) and all above them share
 
 from formats.catalog import Catalog
 from formats.errors import InputError, RoofcastError, did_you_mean
-from formats.files import atomic_write, read_table, read_text, read_toml
+from formats.files import atomic_write, check, read_table, read_text, read_toml
 from formats.quantity import Kind, Quantity
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Quantity",
     "RoofcastError",
     "atomic_write",
+    "check",
     "did_you_mean",
     "read_table",
     "read_text",

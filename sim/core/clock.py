@@ -1,0 +1,212 @@
+"""Time and energy of one engine step: GPU and host as two resources, watts under a cap.
+
+The engine keeps two steps in flight: step i + 1 is formed and dispatched before the output of step
+i is processed. The GPU works through steps in order; a step cannot leave the GPU before the host
+has dispatched all of it; an output is seen only after the next step was dispatched.
+"""
+
+import numpy as np
+
+from sim.core.jit import compiled
+from sim.core.layout import ITL_BINS, ITL_BINS_PER_E, ITL_MIN_S, Record, StepTables
+
+__all__ = ["count_gap", "dispatch_s", "gpu_s", "prefill_attention_s", "run_step"]
+
+EAGER, PIECEWISE, GRAPH = 0, 1, 2
+
+
+@compiled
+def _uniform(seed: Record, stream: int, index: int) -> float:
+    """Return a uniform number in [0, 1) that depends on (seed, stream, index) only.
+
+    Counter-based (SplitMix64 finaliser), so that draws do not depend on how steps are grouped.
+    """
+    z = np.uint64(seed) + np.uint64(stream) * np.uint64(0xD1342543DE82EF95)
+    z += np.uint64(index + 1) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return float(z >> np.uint64(11)) / 9007199254740992.0
+
+
+@compiled
+def _update_level(state: Record, knobs: Record) -> None:
+    """Redraw the host's level when its time is over (uniform level, exponential stay)."""
+    while state.now >= state.level_until:
+        index = state.level_index
+        stay = -np.log(1.0 - _uniform(state.seed, 1, index)) * knobs.level_mean_s
+        spread = knobs.level_high - knobs.level_low
+        state.level = knobs.level_low + spread * _uniform(state.seed, 2, index)
+        state.level_until = max(state.level_until, 0.0) + stay
+        state.level_index = index + 1
+
+
+@compiled
+def dispatch_s(state: Record, knobs: Record, tokens: int, prefilling: bool) -> tuple[float, int]:
+    """Return (host seconds to dispatch a step, how it is launched)."""
+    if tokens <= knobs.graph_tokens and not prefilling:
+        return knobs.graph_dispatch_s * (0.5 + 0.5 * state.level), GRAPH
+    noise = 1.0 + knobs.level_jitter * (2.0 * _uniform(state.seed, 3, state.step) - 1.0)
+    scale = state.level * noise
+    if tokens <= knobs.graph_tokens:
+        return knobs.piecewise_dispatch_s * scale, PIECEWISE
+    return knobs.eager_dispatch_s * scale, EAGER
+
+
+@compiled
+def _grid(bounds: Record, axis: int, value: float, size: int) -> tuple[int, float]:
+    """Return (lower index, weight of the upper neighbour) on a log2 grid, clamped below."""
+    place = (np.log2(max(value, 1.0)) - bounds[2 * axis]) * bounds[2 * axis + 1]
+    low = min(max(int(place), 0), size - 2)
+    return low, max(place - low, 0.0)
+
+
+@compiled
+def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
+    """Return attention seconds of one prompt chunk over its past (bilinear on a log grid)."""
+    table = tables.prefill_s
+    i, u = _grid(tables.bounds, 1, chunk, table.shape[0])
+    j, v = _grid(tables.bounds, 2, past + 1.0, table.shape[1])
+    low = table[i, j] * (1.0 - v) + table[i, j + 1] * v
+    high = table[i + 1, j] * (1.0 - v) + table[i + 1, j + 1] * v
+    return low * (1.0 - u) + high * u
+
+
+@compiled
+def _decode_attention_s(tables: StepTables, sequences: int, context: float) -> float:
+    if sequences == 0:
+        return 0.0
+    row = tables.decode_s[sequences]
+    i, u = _grid(tables.bounds, 0, context / sequences, row.size)
+    return row[i] * (1.0 - u) + row[i + 1] * u
+
+
+@compiled
+def gpu_s(
+    tables: StepTables,
+    prefill_tokens: int,
+    prefill_attention: float,
+    decodes: int,
+    context: float,
+    logits: int,
+) -> float:
+    """Return GPU seconds of a step at the power cap: the sum of its kernels.
+
+    Parameters
+    ----------
+    tables : StepTables
+        Tabulated kernels.
+    prefill_tokens : int
+        Prompt tokens computed.
+    prefill_attention : float
+        Attention time of the prompt chunks [s].
+    decodes, context : int, float
+        Decoding sequences and the sum of their contexts [token].
+    logits : int
+        Sequences that need output logits.
+    """
+    tokens = prefill_tokens + decodes
+    decode = _decode_attention_s(tables, decodes, context)
+    return tables.linear_s[tokens] + tables.head_s[logits] + prefill_attention + decode
+
+
+@compiled
+def _heat(state: Record, knobs: Record, watts: float, seconds: float) -> None:
+    """Advance the power window and the temperature by one step of constant power."""
+    state.window_w += (watts - state.window_w) * (1.0 - np.exp(-seconds / knobs.window_s))
+    steady = knobs.ambient_c + knobs.kelvin_per_w * watts
+    state.temperature_c += (steady - state.temperature_c) * (
+        1.0 - np.exp(-seconds / knobs.thermal_s)
+    )
+
+
+@compiled
+def _speed(state: Record, knobs: Record, compute_share: float) -> float:
+    """Return the time factor of the clock: below 1 while the power window is under the cap.
+
+    Kernel tables hold times at the cap. A compute-bound step runs faster while the window still
+    has room, and slower when the chip is at its throttle temperature.
+    """
+    room = min(max((knobs.cap_w - state.window_w) / (knobs.cap_w - knobs.base_w), 0.0), 1.0)
+    factor = 1.0 - knobs.cold_speedup * compute_share * room
+    hot = max(state.temperature_c - knobs.throttle_c, 0.0)
+    return factor * (1.0 + 0.02 * hot * compute_share)
+
+
+@compiled
+def _account(
+    state: Record,
+    knobs: Record,
+    seconds: float,
+    gap: float,
+    flops: float,
+    moved: float,
+    share: float,
+) -> float:
+    """Book the energy of a step and of the GPU's wait before it; return the step's joules."""
+    dynamic = knobs.w_per_flops * flops / seconds + knobs.w_per_bytes * moved / seconds
+    watts = min(knobs.cap_w, knobs.base_w + dynamic)
+    if gap > 0.0:
+        state.idle_s += gap
+        state.idle_energy_j += gap * knobs.idle_w
+        _heat(state, knobs, knobs.idle_w, gap)
+    joules = watts * seconds
+    state.energy_j += joules + gap * knobs.idle_w
+    state.prefill_energy_j += joules * share
+    state.decode_energy_j += joules * (1.0 - share)
+    state.busy_s += seconds
+    state.flops += flops
+    state.bytes += moved
+    _heat(state, knobs, watts, seconds)
+    return joules
+
+
+@compiled
+def run_step(
+    tables: StepTables,
+    state: Record,
+    knobs: Record,
+    prefill_tokens: int,
+    prefill_attention: float,
+    pairs: float,
+    decodes: int,
+    context: int,
+    logits: int,
+) -> float:
+    """Dispatch one step at `state.now`, let the GPU run it, and book its time and energy.
+
+    Returns
+    -------
+    float
+        When the output of the step before it is seen [s].
+    """
+    _update_level(state, knobs)
+    tokens = prefill_tokens + decodes
+    host, launch = dispatch_s(state, knobs, tokens, prefill_tokens > 0)
+    raw = gpu_s(tables, prefill_tokens, prefill_attention, decodes, context, logits)
+    seconds = raw * _speed(state, knobs, tables.compute_share[tokens])
+    lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
+    dispatched = state.now + host
+    start = max(state.gpu_end, state.now + lead)
+    end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
+    per_token, per_logit, per_pair = tables.counts[0], tables.counts[1], tables.counts[2]
+    flops = per_token * tokens + per_logit * logits + per_pair * (pairs + context)
+    moved = tables.linear_bytes[tokens] + tables.counts[3] * (context + tokens + prefill_tokens)
+    moved += tables.counts[4]
+    prefill = prefill_attention + tables.linear_s[tokens] * prefill_tokens / max(tokens, 1)
+    gap = start - state.gpu_end + (end - start - seconds)
+    joules = _account(state, knobs, seconds, gap, flops, moved, min(prefill / raw, 1.0))
+    state.host_wait_s += max(gap, 0.0) if state.in_flight else 0.0
+    seen = max(state.gpu_end, dispatched) + knobs.visible_s
+    state.gpu_end = end
+    state.step += 1
+    state.step_s, state.step_host_s, state.step_j = seconds, host, joules
+    state.step_flops, state.step_bytes = flops, moved
+    return seen
+
+
+@compiled
+def count_gap(histogram: Record, gap: float, weight: int) -> None:
+    """Add `weight` inter-token gaps to the histogram of log-spaced bins."""
+    place = int(np.log(max(gap, ITL_MIN_S) / ITL_MIN_S) * ITL_BINS_PER_E)
+    histogram[min(place, ITL_BINS - 1)] += weight

@@ -1,0 +1,234 @@
+"""From a scenario to a deployment: specs, step tables and knobs of its replicas."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from formats import InputError
+from hardware.catalog import load_accelerator
+from hardware.kernels import KernelModel, load_kernels
+from hardware.power import power_model
+from hardware.specs import AcceleratorSpec
+from policies.rules import BatchRules, CacheRules, MemoryRules, batching, caching, memory
+from sim.core.layout import KNOBS, StepTables
+from sim.engines import EngineProfile, engines
+from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
+from sim.scenario import Scenario
+from sim.steptime import Batching, StepTimeModel, graph_sizes
+from workloads.models import ModelSpec, load_model
+from workloads.precision import precision
+
+__all__ = ["Deployment", "deploy", "scenario_model"]
+
+POWER_WINDOW_S, COLD_SPEEDUP, THROTTLE_C = 0.1, 0.08, 87.0
+NARROW = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"}
+
+
+def scenario_model(scenario: Scenario) -> ModelSpec:
+    """Return the model of a scenario in its number formats.
+
+    Activations follow the weights where the format has arithmetic of its own (fp8, int8, fp4),
+    unless the scenario names them.
+    """
+    choice = scenario.model
+    changes: dict[str, str] = {}
+    if choice.weights:
+        name = precision(choice.weights).name
+        changes |= {"weights": name, "activations": NARROW.get(name, "bf16")}
+    if choice.activations:
+        changes["activations"] = precision(choice.activations).name
+    if choice.kv:
+        changes["kv"] = precision(choice.kv).name
+    return load_model(choice.name).model_copy(update=changes)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What one replica of a scenario is made of.
+
+    Attributes
+    ----------
+    spec, model, profile : AcceleratorSpec, ModelSpec, EngineProfile
+        Hardware, architecture in its number formats, engine.
+    plan : MemoryPlan
+        Memory of one accelerator.
+    tables : StepTables
+        Step times of one rank.
+    knobs : ndarray of KNOBS, shape (1,)
+        Parameters of the engine loop.
+    fidelity : str
+        "measured" or "datasheet".
+    longest : int
+        Longest request that may be served [token].
+    """
+
+    spec: AcceleratorSpec
+    model: ModelSpec
+    profile: EngineProfile
+    plan: MemoryPlan
+    tables: StepTables
+    knobs: npt.NDArray[np.void]
+    fidelity: str
+    longest: int
+
+
+@lru_cache(maxsize=8)
+def _kernels(accelerator: str) -> tuple[AcceleratorSpec, KernelModel]:
+    spec = load_accelerator(accelerator)
+    return spec, load_kernels(spec)
+
+
+def deploy(scenario: Scenario, longest: int) -> Deployment:
+    """Build one replica of a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What to deploy.
+    longest : int
+        Longest request of the workload, prompt + output [token].
+
+    Raises
+    ------
+    InputError
+        A name is unknown, the model does not fit, or the longest request is too long for it.
+    """
+    spec, kernels = _kernels(scenario.hardware.accelerator)
+    model, profile = scenario_model(scenario), engines.load(scenario.engine.profile)
+    batch = batching.make(scenario.policies.batching).rules()
+    rules = memory.make(scenario.policies.memory).rules()
+    cache = caching.make(scenario.policies.caching).rules()
+    _check_length(scenario, model, longest)
+    plan = _checked_plan(scenario, spec, model, profile, batch, rules, longest)
+    largest = int(profile.graphs.largest.value) if scenario.engine.cuda_graphs else 0
+    limits = Batching(
+        batch.max_num_batched_tokens, batch.max_num_seqs, longest, graph_sizes(largest)
+    )
+    ranks = scenario.hardware
+    steps = StepTimeModel(kernels, model, profile.gpu, ranks.tp, ranks.ep)
+    knobs = _knobs(scenario, spec, model, profile, batch, rules, cache)
+    knobs["num_blocks"] = rules.blocks or plan.blocks
+    knobs["watermark_blocks"] = int(rules.watermark * knobs["num_blocks"][0])
+    knobs["graph_tokens"] = largest
+    tables = steps.tables(limits)
+    return Deployment(spec, model, profile, plan, tables, knobs, kernels.fidelity, longest)
+
+
+def _check_length(scenario: Scenario, model: ModelSpec, longest: int) -> None:
+    limit = scenario.engine.max_model_len or model.max_context
+    if longest > limit:
+        raise InputError(
+            f"a request of {longest} tokens is longer than {model.name} serves",
+            "[engine] max_model_len",
+            f"up to {limit} tokens",
+            "shorten the requests or raise max_model_len",
+        )
+
+
+def _checked_plan(
+    scenario: Scenario,
+    spec: AcceleratorSpec,
+    model: ModelSpec,
+    profile: EngineProfile,
+    batch: BatchRules,
+    rules: MemoryRules,
+    longest: int,
+) -> MemoryPlan:
+    """Return the memory plan, or say by how much it does not fit and what would."""
+    hardware = scenario.hardware
+    needed = -(-longest // rules.block_size)
+
+    def plan(tp: int, weights: str) -> MemoryPlan:
+        changed = model.model_copy(update={"weights": weights})
+        return plan_memory(
+            spec,
+            changed,
+            profile,
+            tp=tp,
+            pp=hardware.pp,
+            ep=hardware.ep,
+            max_tokens=batch.max_num_batched_tokens,
+            max_seqs=batch.max_num_seqs,
+            block_size=rules.block_size,
+            utilisation=scenario.engine.memory_utilisation,
+        )
+
+    found = plan(hardware.tp, model.weights)
+    if found.blocks < needed:
+        options = {f"--tp {t}": plan(t, model.weights) for t in _legal_tp(model, hardware.tp)}
+        options |= {f"--weights {w}": plan(hardware.tp, w) for w in ("fp8", "w4a16")}
+        try:
+            require_room(found, needed, f"{model.name} on {spec.name}, tp {hardware.tp}")
+        except InputError as e:
+            raise InputError(str(e), repair=smallest_fix(options, needed)) from None
+    if rules.blocks and rules.blocks < needed:
+        raise InputError(
+            f"kv_blocks = {rules.blocks} cannot hold one request of {longest} tokens",
+            "[policies.memory] kv_blocks",
+            f"{needed} or more",
+        )
+    return found
+
+
+def _legal_tp(model: ModelSpec, tp: int) -> list[int]:
+    return [t for t in (2, 4, 8, 16) if t > tp and model.heads % t == 0]
+
+
+def _thermal(spec: AcceleratorSpec, ambient_c: float) -> dict[str, float]:
+    """Return the RC model of an accelerator's temperature."""
+    power = spec.power
+    throttle, resistance = power.throttle_temperature_c, power.thermal_resistance_k_per_w
+    constant = power.thermal_time_constant_s
+    rise = THROTTLE_C - 35.0
+    return {
+        "ambient_c": ambient_c,
+        "throttle_c": throttle.value if throttle else THROTTLE_C,
+        "kelvin_per_w": resistance.value if resistance else 0.6 * rise / spec.tdp_w,
+        "thermal_s": constant.value if constant else 20.0,
+    }
+
+
+def _knobs(
+    scenario: Scenario,
+    spec: AcceleratorSpec,
+    model: ModelSpec,
+    profile: EngineProfile,
+    batch: BatchRules,
+    rules: MemoryRules,
+    cache: CacheRules,
+) -> npt.NDArray[np.void]:
+    """Collect the parameters of the engine loop from rules, profile and power model."""
+    power = power_model(spec, scenario.hardware.power_cap_w)
+    values = {
+        "max_num_seqs": batch.max_num_seqs,
+        "max_num_batched_tokens": batch.max_num_batched_tokens,
+        "long_prefill_token_threshold": batch.long_prefill_token_threshold,
+        "max_num_partial_prefills": batch.max_num_partial_prefills,
+        "chunked": batch.chunked,
+        "prefill_first": batch.prefill_first,
+        "hold": batch.hold,
+        "fill_size": batch.fill_size,
+        "fill_timeout_s": batch.fill_timeout_s,
+        "block_size": rules.block_size,
+        "reserve": rules.reserve_tokens,
+        "victim": rules.victim,
+        "caching": cache.prefix,
+        "queue_limit": 1 << 60,
+        "every_step": scenario.run.every_step,
+        "fuse": 1,
+        **profile.host_knobs(model.layers, model.moe is not None, scenario.engine.host_slowness),
+        "idle_w": power.idle_w,
+        "base_w": power.base_w,
+        "w_per_flops": power.w_per_flops,
+        "w_per_bytes": power.w_per_bytes,
+        "cap_w": power.cap_w,
+        "window_s": POWER_WINDOW_S,
+        "cold_speedup": COLD_SPEEDUP,
+        **_thermal(spec, scenario.hardware.ambient_c),
+    }
+    knobs = np.zeros(1, KNOBS)
+    for name, value in values.items():
+        knobs[name] = value
+    return knobs

@@ -1,0 +1,121 @@
+"""Engine profiles: what a serving engine adds around the GPU's kernels, one TOML file each."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from formats import Catalog, Quantity
+
+__all__ = ["DispatchPerLayer", "EngineProfile", "engines"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DispatchPerLayer(_Strict):
+    """Host time to dispatch a step with prompts, per layer and at the fastest host level."""
+
+    piecewise: Quantity = Field(description="up to the largest graph [s/layer]")
+    eager: Quantity = Field(description="beyond the largest graph [s/layer]")
+
+
+class Dispatch(_Strict):
+    """Dispatch times by kind of model."""
+
+    dense: DispatchPerLayer
+    moe: DispatchPerLayer
+
+
+class HostTimes(_Strict):
+    """Host times of an engine; levels are multiples of the fastest."""
+
+    ingest: Quantity = Field(description="arrival to first possible schedule [s]")
+    ingest_per_token: Quantity = Field(description="the same, per prompt token [s/token]")
+    client: Quantity = Field(description="output to client [s]")
+    client_per_request: Quantity = Field(description="the same, per running request [s/request]")
+    bookkeeping: Quantity = Field(description="output to next schedule [s]")
+    bookkeeping_per_request: Quantity = Field(description="the same, per request [s/request]")
+    visible: Quantity = Field(description="end of GPU work to output on the host [s]")
+    graph_dispatch: Quantity = Field(description="dispatch of a decode step as one graph [s]")
+    graph_lead: Quantity = Field(description="schedule to first kernel, graph step [s]")
+    eager_lead: Quantity = Field(description="schedule to first kernel, other steps [s]")
+    level_mean: Quantity = Field(description="mean stay at a host level [s]")
+    level_high: Quantity = Field(description="slowest level; levels are uniform from 1 [1]")
+    level_jitter: Quantity = Field(description="half-width of the noise of one dispatch [1]")
+    dispatch_per_layer: Dispatch
+
+
+class GpuExtras(_Strict):
+    """GPU time that kernel tables do not hold."""
+
+    sequence_per_layer: Quantity = Field(description="decode attention, per sequence [s]")
+    expert_routing_per_layer: Quantity = Field(description="router kernels, per layer [s]")
+    unevenness: Quantity = Field(description="uneven against even contexts [1]")
+
+
+class Graphs(_Strict):
+    """CUDA graphs."""
+
+    largest: Quantity = Field(description="largest captured batch [token]")
+
+
+class EngineMemory(_Strict):
+    """Memory that is not weights and not KV."""
+
+    utilisation: Quantity = Field(description="share of memory the engine may use [1]")
+    reserved: Quantity = Field(description="graphs, workspaces [byte]")
+
+
+class EngineProfile(_Strict):
+    """One serving engine."""
+
+    schema_version: Literal[1]
+    name: str
+    note: str = ""
+    graphs: Graphs
+    host: HostTimes
+    gpu: GpuExtras
+    memory: EngineMemory
+
+    def host_knobs(self, layers: int, experts: bool, slowness: float) -> dict[str, float]:
+        """Return the host's part of the engine loop's parameters [s].
+
+        Parameters
+        ----------
+        layers : int
+            Layers of the model.
+        experts : bool
+            Whether it has routed experts.
+        slowness : float
+            Factor on all host times, 1 = the profile's host.
+        """
+        host = self.host
+        per_layer = host.dispatch_per_layer.moe if experts else host.dispatch_per_layer.dense
+        times = {
+            "ingest_s": host.ingest.value,
+            "ingest_per_token_s": host.ingest_per_token.value,
+            "client_s": host.client.value,
+            "client_per_request_s": host.client_per_request.value,
+            "bookkeeping_s": host.bookkeeping.value,
+            "bookkeeping_per_request_s": host.bookkeeping_per_request.value,
+            "visible_s": host.visible.value,
+            "graph_dispatch_s": host.graph_dispatch.value,
+            "graph_lead_s": host.graph_lead.value,
+            "eager_lead_s": host.eager_lead.value,
+            "piecewise_dispatch_s": per_layer.piecewise.value * layers,
+            "eager_dispatch_s": per_layer.eager.value * layers,
+        }
+        levels = {
+            "level_mean_s": host.level_mean.value,
+            "level_low": 1.0,
+            "level_high": host.level_high.value,
+            "level_jitter": host.level_jitter.value,
+        }
+        return {name: value * slowness for name, value in times.items()} | levels
+
+
+engines: Catalog[EngineProfile] = Catalog(
+    "engine profile", EngineProfile, [Path(__file__).parent / "data" / "engines"]
+)

@@ -1,0 +1,172 @@
+"""One replica: an engine on its accelerators, advanced lazily to any time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.core.blocks import make_pool
+from sim.core.layout import (
+    ITL_BINS,
+    REQUEST,
+    STATE,
+    STEP,
+    BlockPool,
+    Lanes,
+    Records,
+    StepTables,
+)
+from sim.core.loop import ROWS_FULL, advance
+
+__all__ = ["Replica", "make_records"]
+
+FIRST_ROWS = 4096
+
+
+def make_records(
+    count: int, hashes: npt.NDArray[np.int64] | None = None
+) -> tuple[npt.NDArray[np.void], Records]:
+    """Return an empty request table of `count` rows, and the records that hold it."""
+    requests = np.zeros(count, REQUEST)
+    for name in ("first_token_s", "finish_s", "admitted_s", "last_token_s"):
+        requests[name] = np.nan
+    requests["deadline_s"] = np.inf
+    requests["slot"] = requests["prefix_owner"] = -1
+    return requests, Records(requests, np.zeros(1, np.int64) if hashes is None else hashes)
+
+
+def _make_lanes(knobs: np.void, count: int, longest: int) -> Lanes:
+    seqs, tokens = int(knobs["max_num_seqs"]), int(knobs["max_num_batched_tokens"])
+    slots = min(seqs, count) + 1
+    per_request = longest // int(knobs["block_size"]) + 2 if knobs["caching"] else 1
+    entries = min(seqs, tokens) + 2
+
+    def integers(size: int) -> npt.NDArray[np.int64]:
+        return np.zeros(size, np.int64)
+
+    return Lanes(
+        running=integers(entries),
+        waiting=integers(count + 1),
+        waiting_key=np.zeros(count + 1),
+        inbox=integers(count + 1),
+        flight=integers(entries),
+        emitting=integers(entries),
+        batch=integers(entries),
+        batch_tokens=integers(entries),
+        slots=np.arange(slots, dtype=np.int64),
+        blocks=np.zeros((slots, per_request), np.int64),
+        held=integers(slots),
+        done=integers(count + 1),
+        phase=integers(int(knobs["block_size"])),
+        gaps=np.zeros(ITL_BINS),
+    )
+
+
+@dataclass
+class Replica:
+    """An engine with its own queue, KV pool, clock and power state.
+
+    Parameters
+    ----------
+    tables : StepTables
+        GPU times, FLOPs and bytes of a step.
+    knobs : ndarray of KNOBS, shape (1,)
+        Engine, host and power parameters.
+    records : Records
+        Requests, shared by all replicas of a fleet.
+    seed : int
+        Seed of the host's random level (a stream of its own).
+    capacity : int
+        Most requests that can be submitted to this replica.
+    longest : int
+        Most tokens (prompt + output) of any request.
+    """
+
+    tables: StepTables
+    knobs: npt.NDArray[np.void]
+    records: Records
+    seed: int = 0
+    capacity: int = 0
+    longest: int = 0
+    state: npt.NDArray[np.void] = field(init=False)
+    pool: BlockPool = field(init=False)
+    lanes: Lanes = field(init=False)
+    rows: npt.NDArray[np.void] = field(init=False)
+
+    def __post_init__(self) -> None:
+        knobs = self.knobs[0]
+        self.lanes = _make_lanes(knobs, self.capacity, self.longest)
+        self.pool = make_pool(int(knobs["num_blocks"]) if knobs["caching"] else 1)
+        self.rows = np.zeros(FIRST_ROWS, STEP)
+        self.state = np.zeros(1, STATE)
+        start = {
+            "level": 1.0,
+            "temperature_c": knobs["ambient_c"] + knobs["kelvin_per_w"] * knobs["idle_w"],
+            "window_w": knobs["idle_w"],
+            "seed": self.seed,
+            "free_blocks": knobs["num_blocks"],
+            "free_slots": self.lanes.slots.size,
+        }
+        for name, value in start.items():
+            self.state[name] = value
+
+    @property
+    def now(self) -> float:
+        """When the engine may form its next batch [s]."""
+        return float(self.state["now"][0])
+
+    def submit(self, indices: npt.ArrayLike) -> None:
+        """Hand over requests (rows of the records) in order of arrival."""
+        new = np.atleast_1d(np.asarray(indices, dtype=np.int64))
+        requests, knobs = self.records.requests, self.knobs[0]
+        wait = knobs["ingest_s"] + knobs["ingest_per_token_s"] * requests["prompt_tokens"][new]
+        requests["ready_s"][new] = requests["arrival_s"][new] + wait
+        requests["target"][new] = requests["prompt_tokens"][new]
+        state = self.state[0]
+        first, count = int(state["n_inbox"]), new.size
+        pending = self.lanes.inbox[int(state["next_inbox"]) : first]
+        merged = np.concatenate([pending, new])
+        merged = merged[np.argsort(requests["ready_s"][merged], kind="stable")]
+        self.lanes.inbox[first - pending.size : first + count] = merged
+        state["n_inbox"] = first + count
+
+    def advance(self, until: float = np.inf, stop_when_done: bool = False) -> bool:
+        """Run up to `until` [s]; return True when ended requests wait in `take_done`."""
+        while True:
+            status = advance(
+                self.tables,
+                self.state,
+                self.knobs,
+                self.pool,
+                self.records,
+                self.lanes,
+                self.rows,
+                until,
+                stop_when_done,
+            )
+            if status != ROWS_FULL:
+                return bool(self.state["n_done"][0] > 0)
+            self.rows = np.concatenate([self.rows, np.zeros(self.rows.size, STEP)])
+
+    def take_done(self) -> npt.NDArray[np.int64]:
+        """Return the requests that have ended since the last call."""
+        count = int(self.state["n_done"][0])
+        done = self.lanes.done[:count].copy()
+        self.state["n_done"] = 0
+        return done
+
+    def steps(self) -> npt.NDArray[np.void]:
+        """Return the step log so far, one row per macro-step."""
+        return self.rows[: int(self.state["n_rows"][0])]
+
+    def load(self) -> tuple[int, int, int]:
+        """Return (waiting, running, free KV blocks)."""
+        state = self.state[0]
+        waiting = int(state["n_waiting"]) + int(state["n_inbox"]) - int(state["next_inbox"])
+        return waiting, int(state["n_running"]), int(state["free_blocks"])
+
+
+def total_gaps(replicas: Iterable[Replica]) -> npt.NDArray[np.float64]:
+    """Return the inter-token-latency histogram of several replicas, shape (ITL_BINS,)."""
+    return np.asarray(np.sum([replica.lanes.gaps for replica in replicas], axis=0))

@@ -1,0 +1,177 @@
+"""The scenario: one TOML file that says what is deployed, how it serves and what it is asked."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from formats import check, read_toml
+
+__all__ = [
+    "Engine",
+    "Hardware",
+    "Model",
+    "Policies",
+    "Run",
+    "Scenario",
+    "Slo",
+    "Workload",
+    "load_scenario",
+]
+
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+Ranks = Annotated[int, Field(ge=1, le=1024)]
+Choice = dict[str, Any]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Hardware(_Section):
+    """What is deployed."""
+
+    accelerator: str = Field("h200-sxm", min_length=1, description="accelerator id, or a .toml")
+    replicas: int = Field(1, ge=1, le=100_000, description="independent engines [replica]")
+    tp: Ranks = Field(1, description="tensor-parallel ranks of a replica [accelerator]")
+    pp: Ranks = Field(1, description="pipeline stages of a replica [stage]")
+    dp: Ranks = Field(1, description="attention data-parallel ranks of a replica [rank]")
+    ep: Ranks = Field(1, description="expert-parallel ranks of a replica [rank]")
+    power_cap_w: FiniteFloat | None = Field(
+        None, gt=0, le=1e5, description="power limit per accelerator, none = TDP [W]"
+    )
+    ambient_c: FiniteFloat = Field(25.0, ge=-40, le=60, description="inlet temperature [degC]")
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators of the whole deployment."""
+        return self.replicas * self.tp * self.pp * self.dp
+
+
+class Model(_Section):
+    """Which model is served, in which number formats."""
+
+    name: str = Field("llama-3.1-8b", min_length=1, description="model id, .toml or config.json")
+    weights: str | None = Field(None, description="format of weights, none = the file's")
+    activations: str | None = Field(None, description="format of GEMM inputs, none = by weights")
+    kv: str | None = Field(None, description="format of the KV cache, none = the file's")
+
+
+class Engine(_Section):
+    """Which serving engine runs it."""
+
+    profile: str = Field("vllm-0.24", min_length=1, description="engine profile id, or a .toml")
+    cuda_graphs: bool = Field(True, description="capture decode steps as CUDA graphs")
+    memory_utilisation: FiniteFloat | None = Field(
+        None, gt=0, le=1, description="share of memory the engine may use, none = profile's [1]"
+    )
+    max_model_len: int | None = Field(
+        None, ge=2, le=1 << 27, description="longest prompt + output, none = the model's [token]"
+    )
+    host_slowness: FiniteFloat = Field(
+        1.0, gt=0, le=100, description="factor on all host times of the profile [1]"
+    )
+
+
+class Workload(_Section):
+    """What is asked: a trace file, a named workload, or arrivals with lengths."""
+
+    requests: str | None = Field(None, description="request trace file")
+    format: str = Field("auto", description="format of the trace")
+    named: str | None = Field(None, description="named workload")
+    arrivals: Choice | None = Field(None, description="arrival process, as {kind = ...}")
+    lengths: str | Choice = Field("azure-conv", description="length distribution, or {...}")
+    duration_s: Seconds | None = Field(None, description="arrivals stop after this time [s]")
+    count: int | None = Field(None, ge=1, le=50_000_000, description="requests at most [request]")
+    rate_scale: FiniteFloat = Field(1.0, gt=0, le=1e6, description="speed-up of a trace [1]")
+    window_s: tuple[Seconds, Seconds] | None = Field(None, description="part of a trace [s, s]")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Workload":
+        given = [k for k in ("requests", "named", "arrivals") if getattr(self, k) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are given; keep one of them")
+        return self
+
+
+class Policies(_Section):
+    """How it serves: each is {name = ..., parameter = value, ...}."""
+
+    batching: Choice = Field({"name": "chunked-prefill"}, description="how a step is filled")
+    ordering: Choice = Field({"name": "fcfs"}, description="who is served first")
+    memory: Choice = Field({"name": "paged"}, description="how KV memory is handed out")
+    caching: Choice = Field({"name": "prefix-lru"}, description="which prompts are kept")
+    admission: Choice = Field({"name": "all"}, description="who is let in")
+    routing: Choice = Field({"name": "round-robin"}, description="which replica serves")
+
+
+class Slo(_Section):
+    """Objectives of a request; a request is good when it meets all that are given."""
+
+    ttft_s: Seconds | None = Field(None, description="time to first token [s]")
+    tpot_s: Seconds | None = Field(None, description="time per output token [s]")
+    e2e_s: Seconds | None = Field(None, description="arrival to last token [s]")
+    percentile: FiniteFloat = Field(
+        99.0, gt=0, le=100, description="share of requests that must be good [%]"
+    )
+
+
+class Run(_Section):
+    """How it is simulated."""
+
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="one seed for all random streams")
+    horizon_s: Seconds | None = Field(None, description="stop here, none = when all is done [s]")
+    warmup: Literal["none", "mser"] | FiniteFloat = Field(
+        "none", description="left out of the metrics at the start: a rule, or seconds [s]"
+    )
+    every_step: bool = Field(False, description="one row per engine step in steps.csv")
+
+
+class Scenario(_Section):
+    """Everything one simulation needs.
+
+    Examples
+    --------
+    >>> scenario = Scenario(workload={"arrivals": {"kind": "poisson", "rate_per_s": 2},
+    ...                               "duration_s": 60})
+    >>> scenario.hardware.accelerator, scenario.model.name
+    ('h200-sxm', 'llama-3.1-8b')
+    """
+
+    schema_version: Literal[1] = 1
+    name: str = Field("scenario", min_length=1, max_length=200, description="title of reports")
+    hardware: Hardware = Hardware()
+    model: Model = Model()
+    engine: Engine = Engine()
+    workload: Workload = Workload()
+    policies: Policies = Policies()
+    slo: Slo = Slo()
+    run: Run = Run()
+
+    def changed(self, changes: dict[str, Any]) -> "Scenario":
+        """Return a scenario with other values at dotted keys.
+
+        Examples
+        --------
+        >>> Scenario().changed({"hardware.tp": 2, "policies.batching.max_num_seqs": 64}).hardware.tp
+        2
+        """
+        data = self.model_dump(exclude_unset=False)
+        for key, value in changes.items():
+            *path, last = key.split(".")
+            place = data
+            for part in path:
+                place = place.setdefault(part, {})
+            place[last] = value
+        return check(data, Scenario, "scenario")
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, not TOML, or a key or value is wrong.
+    """
+    return read_toml(path, Scenario)

@@ -1,0 +1,130 @@
+"""Simulate a scenario: make its requests, run its replicas, return tables."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from formats import InputError
+from policies.rules import ordering
+from sim.core.layout import Records
+from sim.deployment import Deployment, deploy
+from sim.fleet import run_fleet
+from sim.records import request_table, step_table, to_records
+from sim.replica import Replica, total_gaps
+from sim.scenario import Scenario
+from sim.streams import stream_seed
+from sim.workload import make_workload
+
+__all__ = ["Result", "simulate"]
+
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Result:
+    """What a simulation returns.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        What was simulated.
+    deployment : Deployment
+        Specs, memory plan, step tables and knobs of a replica.
+    requests : DataFrame
+        One row per request (requests.csv).
+    steps : DataFrame
+        One row per macro-step (steps.csv).
+    gaps : ndarray, shape (ITL_BINS,)
+        Histogram of inter-token latencies, see `sim.core.layout.itl_bin_edges`.
+    totals : DataFrame
+        One row per replica: seconds, joules, FLOPs, bytes and counts of its state.
+    wall_s : float
+        CPU seconds that the simulation took [s]; not part of the tables.
+    """
+
+    scenario: Scenario
+    deployment: Deployment
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    gaps: npt.NDArray[np.float64]
+    totals: pd.DataFrame
+    wall_s: float = field(default=0.0, compare=False)
+
+
+def simulate(
+    scenario: Scenario,
+    requests: pd.DataFrame | None = None,
+    base: Path = Path(),
+    progress: Progress | None = None,
+) -> Result:
+    """Simulate a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What is deployed, how it serves, what it is asked.
+    requests : DataFrame, optional
+        A requests table (see `workloads.requests`) in place of the scenario's workload.
+    base : Path
+        Folder that relative paths of the scenario start from.
+    progress : callable, optional
+        Called now and then with the share of requests that have ended [0..1].
+
+    Returns
+    -------
+    Result
+        Tables of requests and steps, and totals per replica.
+
+    Raises
+    ------
+    InputError
+        Something in the scenario is wrong or does not fit.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> one = pd.DataFrame({"arrival_s": [0.0], "prompt_tokens": [512], "output_tokens": [32]})
+    >>> result = simulate(Scenario(), one)
+    >>> result.requests.status.tolist()
+    ['finished']
+    """
+    start = time.process_time()
+    table = make_workload(scenario, base) if requests is None else requests
+    if len(table) == 0:
+        raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
+    lengths = (table["prompt_tokens"] + table["output_tokens"]).to_numpy()
+    deployment = deploy(scenario, int(lengths.max()))
+    order = ordering.make(scenario.policies.ordering)
+    objective = np.inf if scenario.slo.ttft_s is None else scenario.slo.ttft_s
+    records = to_records(table, order, objective)
+    replicas = make_replicas(scenario, deployment, records)
+    placed = run_fleet(scenario, replicas, records, progress)
+    return Result(
+        scenario,
+        deployment,
+        request_table(table, records, placed),
+        step_table([r.steps() for r in replicas]),
+        total_gaps(replicas),
+        pd.DataFrame(np.concatenate([r.state for r in replicas])),
+        time.process_time() - start,
+    )
+
+
+def make_replicas(scenario: Scenario, deployment: Deployment, records: Records) -> list[Replica]:
+    """Return the idle replicas of a deployment, each with a random stream of its own."""
+    return [
+        Replica(
+            deployment.tables,
+            deployment.knobs,
+            records,
+            stream_seed(scenario.run.seed, f"host/{i}"),
+            len(records.requests),
+            deployment.longest,
+        )
+        for i in range(scenario.hardware.replicas)
+    ]

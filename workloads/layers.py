@@ -305,7 +305,7 @@ def attention_layers(model: ModelSpec, tp: int = 1) -> list[AttentionGroup]:
     [(48, 40, 8, None)]
     """
     check_tp(model, tp)
-    local, window = model.local_layer_count, model.window
+    local, window = sum(model.local_layers), model.window
     groups = [_group(model, tp, model.layers - local, None)]
     if window:
         groups.append(_group(model, tp, local, window.tokens, window.kind == "chunked"))

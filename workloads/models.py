@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from formats import Catalog, InputError
 from workloads.precision import precision
@@ -11,7 +11,10 @@ from workloads.precision import precision
 __all__ = ["MLA", "MoE", "ModelSpec", "Sparsity", "Vision", "Window", "load_model", "models"]
 
 DATA = Path(__file__).parent / "data" / "models"
-Count = Annotated[int, Field(ge=0)]
+# Far above any model, so that a slip of the keyboard is named instead of counted.
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Size = Annotated[int, Field(ge=1, le=10**9)]
+Depth = Annotated[int, Field(ge=1, le=10_000)]
 
 
 def _known_precision(name: str) -> str:
@@ -31,16 +34,16 @@ class MLA(Part):
     """Multi-head latent attention (DeepSeek-V2 report, arXiv:2405.04434, section 2.1)."""
 
     q_lora_rank: Count = Field(default=0, description="rank of the query; 0 = full [element]")
-    kv_lora_rank: PositiveInt = Field(description="rank of the cached latent [element]")
-    qk_nope_head_dim: PositiveInt = Field(description="head dimension without position [element]")
-    qk_rope_head_dim: PositiveInt = Field(description="rotary key, shared by heads [element]")
-    v_head_dim: PositiveInt = Field(description="value dimension of a head [element]")
+    kv_lora_rank: Size = Field(description="rank of the cached latent [element]")
+    qk_nope_head_dim: Size = Field(description="head dimension without position [element]")
+    qk_rope_head_dim: Size = Field(description="rotary key, shared by heads [element]")
+    v_head_dim: Size = Field(description="value dimension of a head [element]")
 
 
 class Window(Part):
     """Local attention: some layers see only the last tokens."""
 
-    tokens: PositiveInt = Field(description="keys that a local layer sees, itself included [token]")
+    tokens: Size = Field(description="keys that a local layer sees, itself included [token]")
     pattern: str = Field(
         default="L",
         pattern="^[LG]+$",
@@ -54,16 +57,19 @@ class Window(Part):
 class MoE(Part):
     """Mixture of experts in place of the feed-forward block of some layers."""
 
-    experts: PositiveInt = Field(description="routed experts of a layer [expert]")
-    top_k: PositiveInt = Field(description="routed experts of a token [expert]")
-    intermediate: PositiveInt = Field(description="width of one routed expert [element]")
+    experts: Size = Field(description="routed experts of a layer [expert]")
+    top_k: Size = Field(description="routed experts of a token [expert]")
+    intermediate: Size = Field(description="width of one routed expert [element]")
     shared_experts: Count = Field(default=0, description="experts that every token takes [expert]")
     shared_intermediate: Count = Field(
         default=0, description="width of all shared experts together [element]"
     )
     shared_gate: bool = Field(default=False, description="a sigmoid gate scales the shared expert")
     first_dense: Count = Field(default=0, description="leading layers without experts [layer]")
-    period: PositiveInt = Field(default=1, description="every period-th layer has experts [layer]")
+    period: Size = Field(default=1, description="every period-th layer has experts [layer]")
+    dense_layers: tuple[Count, ...] = Field(
+        default=(), description="further layers without experts, from 0 [layer]"
+    )
     router_bias: bool = Field(default=False, description="the router has a bias for each expert")
     expert_bias: bool = Field(default=False, description="experts have biases")
 
@@ -77,7 +83,8 @@ class MoE(Part):
 
     def is_expert_layer(self, index: int) -> bool:
         """Return whether layer `index` (from 0) has experts."""
-        return index >= self.first_dense and (index + 1) % self.period == 0
+        regular = index >= self.first_dense and (index + 1) % self.period == 0
+        return regular and index not in self.dense_layers
 
 
 class Sparsity(Part):
@@ -91,14 +98,14 @@ class Sparsity(Part):
 class Vision(Part):
     """Image encoder in front of a language model."""
 
-    hidden: PositiveInt = Field(description="width of the encoder [element]")
-    layers: PositiveInt = Field(description="encoder blocks [layer]")
-    heads: PositiveInt = Field(description="attention heads [head]")
-    intermediate: PositiveInt = Field(description="width of the feed-forward block [element]")
-    patch: PositiveInt = Field(description="edge of a square patch [pixel]")
-    patches: PositiveInt = Field(description="patches of one image at the usual size [token]")
+    hidden: Size = Field(description="width of the encoder [element]")
+    layers: Depth = Field(description="encoder blocks [layer]")
+    heads: Size = Field(description="attention heads [head]")
+    intermediate: Size = Field(description="width of the feed-forward block [element]")
+    patch: Size = Field(description="edge of a square patch [pixel]")
+    patches: Size = Field(description="patches of one image at the usual size [token]")
     positions: Count = Field(default=0, description="rows of the position table [token]")
-    tokens: PositiveInt = Field(description="prompt tokens that one image becomes [token]")
+    tokens: Size = Field(description="prompt tokens that one image becomes [token]")
     gated: bool = Field(default=False, description="gated feed-forward block")
     projector: Count = Field(default=0, description="parameters that map to the text width")
 
@@ -121,15 +128,15 @@ class ModelSpec(Part):
     note: str = Field(default="", description="doubts, and parts that are not counted")
     kind: Literal["decoder", "encoder"] = Field(default="decoder", description="causal or not")
 
-    hidden: PositiveInt = Field(description="width of the residual stream [element]")
-    layers: PositiveInt = Field(description="blocks [layer]")
-    heads: PositiveInt = Field(description="query heads [head]")
-    kv_heads: PositiveInt = Field(description="key and value heads [head]")
-    head_dim: PositiveInt = Field(description="dimension of one head [element]")
+    hidden: Size = Field(description="width of the residual stream [element]")
+    layers: Depth = Field(description="blocks [layer]")
+    heads: Size = Field(description="query heads [head]")
+    kv_heads: Size = Field(description="key and value heads [head]")
+    head_dim: Size = Field(description="dimension of one head [element]")
     intermediate: Count = Field(description="width of the dense feed-forward block [element]")
     vocab: Count = Field(description="rows of the embedding; 0 = none [token]")
-    max_positions: PositiveInt = Field(description="longest sequence trained for [token]")
-    default_max_context: PositiveInt | None = Field(
+    max_positions: Size = Field(description="longest sequence trained for [token]")
+    default_max_context: Size | None = Field(
         default=None, description="longest sequence that an engine serves by default [token]"
     )
 
@@ -209,12 +216,10 @@ class ModelSpec(Part):
         return self.layers - self.expert_layer_count
 
     @property
-    def local_layer_count(self) -> int:
-        """Layers that see only a window."""
-        if self.window is None:
-            return 0
-        pattern = self.window.pattern
-        return sum(pattern[i % len(pattern)] == "L" for i in range(self.layers))
+    def local_layers(self) -> tuple[bool, ...]:
+        """Whether each layer sees only a window."""
+        pattern = self.window.pattern if self.window else "G"
+        return tuple(pattern[i % len(pattern)] == "L" for i in range(self.layers))
 
     @property
     def max_context(self) -> int:
@@ -256,4 +261,8 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
     text = str(name_or_path)
     if not text:
         raise InputError("no model named", repair="give a name such as llama-3.1-8b")
+    if text.endswith(".json") or (text not in models.paths and Path(text).is_dir()):
+        from workloads.huggingface import load_huggingface  # it builds on this module
+
+        return load_huggingface(Path(text))
     return models.load(text)

@@ -179,10 +179,14 @@ def read_table(
     _check_header(content, path, list(required), list(optional))
     as_written: Any = dict.fromkeys(text, str)  # a converter leaves "NA" alone, a dtype does not
     try:
-        return pd.read_csv(io.StringIO(content), converters=as_written)
+        table = pd.read_csv(io.StringIO(content), converters=as_written, low_memory=False)
     except (pd.errors.ParserError, ValueError) as e:
         what = f"is not a proper CSV table: {str(e).strip()}"
         raise InputError(what, str(path), repair="mend that line") from None
+    if not isinstance(table.index, pd.RangeIndex):
+        what = "its lines have more fields than the header"
+        raise InputError(what, str(path), repair="mend the header")
+    return table
 
 
 def _check_header(text: str, path: Path, required: list[str], optional: list[str]) -> None:

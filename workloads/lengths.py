@@ -6,6 +6,7 @@ statistics fitted to public traces, one TOML file each.
 """
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -63,7 +64,7 @@ class Lengths(Strict):
 
     Dependence is at most one of `rank_correlation` (a Gaussian copula) and `output_ranks` (a table
     of joint ranks, uniform inside its cells: it also holds dependence that rises and falls again).
-    `image` tokens are part of the prompt: a prompt is its text plus its image tokens.
+    Image tokens are part of the prompt: `image_share` says which part.
 
     Examples
     --------
@@ -80,9 +81,13 @@ class Lengths(Strict):
     kind: Kind = Field(default="assumption", description="fitted, measured or assumption")
     source: str = Field(default="", description="where its numbers come from")
     licence: str = Field(default="", description="licence of that data, with the attribution")
-    prompt: Marginal = Field(description="lengths of the prompts, without images [token]")
+    prompt: Marginal = Field(description="lengths of the prompts, with any images [token]")
     output: Marginal = Field(description="lengths of the outputs [token]")
-    image: Marginal | None = Field(default=None, description="image part of a prompt [token]")
+    image_share: list[Annotated[FiniteFloat, Field(ge=0, le=1)]] = Field(
+        default_factory=list,
+        max_length=4096,
+        description="image part of a prompt, at equal steps of probability from 0 to 1 [1]",
+    )
     rank_correlation: Annotated[FiniteFloat, Field(gt=-1, lt=1)] = Field(
         default=0.0, description="Spearman correlation of prompt and output [1]"
     )
@@ -94,8 +99,10 @@ class Lengths(Strict):
     def _consistent(self) -> Self:
         if self.rank_correlation and self.output_ranks:
             raise ValueError("give rank_correlation or output_ranks, not both")
-        if self.image_ranks and self.image is None:
-            raise ValueError("image_ranks needs image")
+        if self.image_ranks and not self.image_share:
+            raise ValueError("image_ranks needs image_share")
+        if any(b < a for a, b in pairwise(self.image_share)):
+            raise ValueError("image_share must not fall")
         for table in (self.output_ranks, self.image_ranks):
             _check_ranks(table)
         return self
@@ -121,7 +128,7 @@ def sample_lengths(dist: Lengths, n: int, rng: np.random.Generator) -> tuple[Int
     Returns
     -------
     prompt, output : arrays of int64, shape (n,)
-        At least 1 token each; the prompt includes image tokens, if there are any.
+        At least 1 token each.
     """
     columns = sample_columns(dist, n, rng)
     return columns["prompt_tokens"], columns["output_tokens"]
@@ -136,12 +143,18 @@ def sample_columns(dist: Lengths, n: int, rng: np.random.Generator) -> dict[str,
         ``prompt_tokens``, ``output_tokens`` and perhaps ``image_tokens``.
     """
     u, v, w = rng.random(n), rng.random(n), rng.random(n)
+    return _columns(dist, u, v, w)
+
+
+def _columns(dist: Lengths, u: Floats, v: Floats, w: Floats) -> dict[str, Ints]:
     prompt = _whole(dist.prompt.inverse(u), 1)
     output = _whole(dist.output.inverse(_dependent(u, v, dist)), 1)
-    if dist.image is None:
-        return {"prompt_tokens": prompt, "output_tokens": output}
-    image = _whole(dist.image.inverse(_by_ranks(u, w, dist.image_ranks)), 0)
-    return {"prompt_tokens": prompt + image, "output_tokens": output, "image_tokens": image}
+    columns = {"prompt_tokens": prompt, "output_tokens": output}
+    if dist.image_share:
+        rank = _by_ranks(u, w, dist.image_ranks)
+        share = np.interp(rank, np.linspace(0, 1, len(dist.image_share)), dist.image_share)
+        columns["image_tokens"] = np.minimum(_whole(share * prompt, 0), prompt)
+    return columns
 
 
 def _whole(tokens: Floats, least: int) -> Ints:
@@ -189,17 +202,9 @@ def describe_lengths(dist: Lengths, points: int = 50_000) -> LengthStatistics:
     5.0
     """
     i = np.arange(points, dtype=np.float64) + 0.5
-    prompt, output = _quasi_random_lengths(dist, i / points, i)
-    return length_statistics(prompt, output)
-
-
-def _quasi_random_lengths(dist: Lengths, u: Floats, i: Floats) -> tuple[Floats, Floats]:
     v, w = (i * 0.6180339887498949) % 1.0, (i * 0.7548776662466927) % 1.0  # Kronecker sequences
-    prompt = _whole(dist.prompt.inverse(u), 1)
-    output = _whole(dist.output.inverse(_dependent(u, v, dist)), 1)
-    if dist.image is not None:
-        prompt = prompt + _whole(dist.image.inverse(_by_ranks(u, w, dist.image_ranks)), 0)
-    return prompt.astype(np.float64), output.astype(np.float64)
+    drawn = _columns(dist, i / points, v, w)
+    return length_statistics(drawn["prompt_tokens"], drawn["output_tokens"])
 
 
 def length_statistics(prompt: npt.ArrayLike, output: npt.ArrayLike) -> LengthStatistics:

@@ -126,7 +126,6 @@ def synthesise(
 
 def fit_table(trace: pd.DataFrame) -> Lengths:
     """Return the length distribution fitted to a requests table."""
-    image = trace["image_tokens"] if "image_tokens" in trace else None
     ranks = int(np.clip(np.sqrt(len(trace)) / 4, 1, 16))
-    text = trace["prompt_tokens"] - (0 if image is None else image)
-    return fit_lengths(text, trace["output_tokens"], image, ranks=ranks)
+    image = trace.get("image_tokens")
+    return fit_lengths(trace["prompt_tokens"], trace["output_tokens"], image, ranks)

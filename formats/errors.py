@@ -62,9 +62,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     --------
     >>> did_you_mean("continous", ["continuous", "static"])
     "did you mean 'continuous'? (known: continuous, static)"
+    >>> did_you_mean("h200", ["h20", "h200-nvl", "h200-sxm"])
+    "did you mean 'h200-nvl' or 'h200-sxm'? (known: h20, h200-nvl, h200-sxm)"
     """
     names = sorted(known)
-    close = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    longer = [name for name in names if word and name.startswith(word.lower())]
+    close = longer[:3] or get_close_matches(word.lower(), names, n=1, cutoff=0.5)
     listed = ", ".join(names[:12]) + (f", and {len(names) - 12} more" if len(names) > 12 else "")
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{hint}(known: {listed or 'none'})"

@@ -144,9 +144,9 @@ def read_costs(path: Path) -> dict[str, Cost]:
     InputError
         A column is missing, an item stands twice, or a value, year, kind, currency or date is bad.
     """
-    table = read_table(path, COLUMNS)
+    table = read_table(path, COLUMNS, text=COLUMNS).astype(object)
     found: dict[str, Cost] = {}
-    for line, record in enumerate(table.fillna("").astype(str).to_dict("records"), start=2):
+    for line, record in enumerate(table.where(table.notna(), "").to_dict("records"), start=2):
         where = f"{path}, line {line}"
         row = _row({str(k): v for k, v in record.items()}, where)
         if row.item in found:

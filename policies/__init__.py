@@ -1,6 +1,6 @@
 """How a replica serves: policies as dataclasses, one decorator each, on one engine."""
 
-from policies import batching, caching, memory, ordering
+from policies import batching, caching, memory, ordering, routing
 from policies.base import ParameterInfo, Registry, registries
 
 __all__ = [
@@ -11,4 +11,5 @@ __all__ = [
     "memory",
     "ordering",
     "registries",
+    "routing",
 ]

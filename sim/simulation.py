@@ -18,7 +18,8 @@ from sim.records import request_table, step_table, to_records
 from sim.replica import Replica, total_gaps
 from sim.scenario import Scenario
 from sim.streams import stream_seed
-from sim.workload import make_workload
+from sim.workload import closed_loop, make_workload
+from workloads.requests import check_requests
 
 __all__ = ["Result", "simulate"]
 
@@ -94,7 +95,7 @@ def simulate(
     ['finished']
     """
     start = time.process_time()
-    table = make_workload(scenario, base) if requests is None else requests
+    table = make_workload(scenario, base) if requests is None else check_requests(requests)
     if len(table) == 0:
         raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
     lengths = (table["prompt_tokens"] + table["output_tokens"]).to_numpy()
@@ -103,7 +104,7 @@ def simulate(
     objective = np.inf if scenario.slo.ttft_s is None else scenario.slo.ttft_s
     records = to_records(table, order, objective)
     replicas = make_replicas(scenario, deployment, records)
-    placed = run_fleet(scenario, replicas, records, progress)
+    placed = run_fleet(scenario, replicas, records, closed_loop(scenario, len(table)), progress)
     return Result(
         scenario,
         deployment,

@@ -7,9 +7,11 @@ import pandas as pd
 from pydantic import BaseModel
 
 from formats import InputError, check
+from sim.fleet import ClosedLoop
 from sim.scenario import Scenario, Workload
 from sim.streams import stream
 from workloads.arrivals import Arrivals, arrival_table
+from workloads.arrivals import ClosedLoop as ClosedLoopArrivals
 from workloads.lengths import Lengths, load_lengths, sample_columns
 from workloads.requests import check_requests
 from workloads.traces import read_trace, scale_trace_rate, time_window
@@ -45,6 +47,16 @@ def make_workload(scenario: Scenario, base: Path = Path()) -> pd.DataFrame:
     if workload.named is not None:
         return _from_name(scenario)
     return _drawn(scenario, workload.arrivals or DEFAULT_ARRIVALS, workload.lengths)
+
+
+def closed_loop(scenario: Scenario, count: int) -> ClosedLoop | None:
+    """Return the closed loop of a scenario's arrivals, None where arrivals are open."""
+    arrivals = scenario.workload.arrivals
+    if arrivals is None or arrivals.get("kind") != "closed-loop":
+        return None
+    process = check(arrivals, ClosedLoopArrivals, "[workload] arrivals")
+    think = process.think_times(count, stream(scenario.run.seed, "think"))
+    return ClosedLoop(process.concurrency, think)
 
 
 def _from_trace(workload: Workload, base: Path) -> pd.DataFrame:

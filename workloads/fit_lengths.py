@@ -6,10 +6,8 @@ in it; nothing in those files is written by hand.
 
 import argparse
 import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ from formats import InputError, atomic_write
 from workloads.distributions import Quantiles
 from workloads.lengths import Lengths, length_statistics
 from workloads.servegen import read_length_histograms, sample_histograms
+from workloads.toml_text import to_toml
 from workloads.traces import read_trace
 
 __all__ = ["PROBABILITIES", "fit_lengths", "fit_quantiles", "fit_ranks"]
@@ -234,40 +233,6 @@ FITS: dict[str, Callable[[Path], Lengths]] = {
         description="Long-context benchmarks put together by Mooncake's authors.",
     ),
 }
-
-
-def to_toml(dist: Lengths) -> str:
-    """Return the text of a file of ``data/lengths``."""
-    lines: list[str] = []
-    _table(dist.model_dump(exclude_none=True), "", lines)
-    return "\n".join(lines) + "\n"
-
-
-def _table(data: dict[str, Any], name: str, lines: list[str]) -> None:
-    if name:
-        lines += ["", f"[{name}]"]
-    tables = {k: v for k, v in data.items() if isinstance(v, dict)}
-    for key, value in data.items():
-        if key not in tables and value not in ("", []):
-            lines += _pair(key, value)
-    for key, value in tables.items():
-        _table(value, f"{name}.{key}" if name else key, lines)
-
-
-def _pair(key: str, value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        yield f'{key} = "{escaped}"'
-    elif isinstance(value, list):
-        yield f"{key} = ["
-        rows = value if isinstance(value[0], list) else [value]
-        for row in rows:
-            inner = ", ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in row)
-            text = f"[{inner}]," if rows is value else inner
-            yield textwrap.fill(text, 96, initial_indent="  ", subsequent_indent="  ")
-        yield "]"
-    else:
-        yield f"{key} = {value:.10g}" if isinstance(value, float) else f"{key} = {value}"
 
 
 def main(arguments: list[str] | None = None) -> int:

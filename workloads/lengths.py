@@ -22,8 +22,8 @@ __all__ = [
     "LengthStatistics",
     "Lengths",
     "describe_lengths",
+    "length_distributions",
     "length_statistics",
-    "lengths_catalog",
     "load_lengths",
     "rank_correlation",
     "sample_columns",
@@ -243,7 +243,7 @@ def user_folders(kind: str) -> list[Path]:
     return [Path(folder) / kind for folder in named if folder]
 
 
-lengths_catalog: Catalog[Lengths] = Catalog(
+length_distributions: Catalog[Lengths] = Catalog(
     "length distribution",
     Lengths,
     [Path(__file__).parent / "data" / "lengths", *user_folders("lengths")],
@@ -263,4 +263,4 @@ def load_lengths(choice: "str | Lengths") -> Lengths:
     >>> load_lengths("azure-conv").name
     'Azure 2023 conversation'
     """
-    return choice if isinstance(choice, Lengths) else lengths_catalog.load(choice)
+    return choice if isinstance(choice, Lengths) else length_distributions.load(choice)

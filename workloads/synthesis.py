@@ -13,7 +13,7 @@ __all__ = ["fit_arrivals", "gap_variation", "synthesise"]
 
 Floats = npt.NDArray[np.float64]
 GAP_PROBABILITIES: Floats = np.unique(
-    np.round(np.append(np.arange(201) / 200, [0.9975, 0.999, 0.9995, 0.9998]), 4)
+    np.round(np.append(np.arange(101) / 100, [0.995, 0.9975, 0.999, 0.9995, 0.9998]), 4)
 )
 
 
@@ -56,9 +56,9 @@ def fit_arrivals(arrival_s: npt.ArrayLike, step_s: float | None = None) -> Arriv
         return Burst(count=times.size)
     if step_s is not None:
         return _fit_steps(times - times[0], span, step_s)
-    gaps = np.quantile(np.diff(times), GAP_PROBABILITIES)
+    gaps = [float(f"{g:.6g}") for g in np.quantile(np.diff(times), GAP_PROBABILITIES)]
     rate = min((times.size - 1) / span, 1e6)
-    return Gaps(rate_per_s=rate, probabilities=GAP_PROBABILITIES.tolist(), gaps=gaps.tolist())
+    return Gaps(rate_per_s=rate, probabilities=GAP_PROBABILITIES.tolist(), gaps=gaps)
 
 
 def _fit_steps(times: Floats, span: float, step_s: float) -> Piecewise:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from formats import InputError, did_you_mean
 
-__all__ = ["PRECISIONS", "Precision", "kernel_dtype", "precision"]
+__all__ = ["PRECISIONS", "WIDE", "Precision", "kernel_dtype", "precision", "unit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ ALIASES = {
     "w8a8": "int8",
     "mxfp6": "fp6",
 }
-WIDE = {"fp64", "fp32", "tf32", "bf16", "fp16"}
+WIDE = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16"})
 
 
 def precision(name: str) -> Precision:
@@ -114,8 +114,8 @@ def precision(name: str) -> Precision:
 def kernel_dtype(weights: str, activations: str, sparse24: bool = False) -> str:
     """Return the word by which a kernel table names a GEMM of these operands.
 
-    Weight-only formats run on the units of the activations after being widened on the fly:
-    4 bits by 16 is ``w4a16``; 8 and 6 bits by 16 run at the activations' rate.
+    Weights narrower than the activations are widened on the fly and multiplied at the
+    activations' rate: 4 bits or less by 16 is ``w4a16``, 5 to 8 bits by 16 is ``w8a16``.
 
     Parameters
     ----------
@@ -127,27 +127,33 @@ def kernel_dtype(weights: str, activations: str, sparse24: bool = False) -> str:
     Returns
     -------
     str
-        One of fp64, fp32, tf32, bf16, fp16, fp8, int8, fp6, fp4, int4, w4a16, sparse24_bf16, ...
+        bf16, fp16, fp32, tf32, fp8, int8, fp6, fp4, int4, w4a16, w8a16, sparse24_bf16, ...
 
     Examples
     --------
     >>> kernel_dtype("int4", "bf16"), kernel_dtype("fp8", "fp8"), kernel_dtype("bf16", "bf16", True)
     ('w4a16', 'fp8', 'sparse24_bf16')
     """
-    w, a = precision(weights).name, precision(activations).name
-    narrow = _unit(w)
-    if a in WIDE:
-        word = "w4a16" if narrow in {"fp4", "int4"} and a in {"bf16", "fp16"} else a
-    else:
-        word = _unit(a)
-    return f"sparse24_{word}" if sparse24 else word
+    w, a = precision(weights), precision(activations)
+    if sparse24:
+        return f"sparse24_{unit(activations)}"
+    if a.name in {"bf16", "fp16"} and w.bits <= 8:
+        return "w4a16" if w.bits <= 4 else "w8a16"
+    return unit(activations)
 
 
-def _unit(name: str) -> str:
-    """Return the arithmetic unit that takes a format natively."""
+def unit(name: str) -> str:
+    """Return the arithmetic unit that takes a format: the formats of a width share one.
+
+    Examples
+    --------
+    >>> unit("fp8_block"), unit("mxfp4"), unit("bf16")
+    ('fp8', 'fp4', 'bf16')
+    """
     groups = {
         "fp8": ("fp8", "fp8_e5m2", "fp8_block", "mxfp8"),
         "fp4": ("fp4", "nvfp4", "mxfp4", "nf4"),
         "int4": ("int4", "int4_g32", "int4_zero", "int2"),
     }
-    return next((unit for unit, names in groups.items() if name in names), name)
+    known = precision(name).name
+    return next((found for found, names in groups.items() if known in names), known)

@@ -1,161 +1,17 @@
-"""Fit kernel forms and residuals to traces; keep them, and judge them on shapes held out."""
+"""Calibrations: fit kernel traces, judge the fit on shapes held out, keep it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from hardware.calibration_data import Calibration, FamilyFit
+from hardware.calibration_files import load_calibration, save_calibration
+from hardware.calibration_fit import fit, fit_coefficients, fit_family
+from hardware.calibration_judge import residual_table
 
-import numpy as np
-import pandas as pd
-from scipy.optimize import least_squares
-
-from hardware.kernels_families import FAMILIES, Family
-from hardware.kernels_forms import Array, Chip, Coefficients
-from hardware.kernels_residual import Hyper, Process, condition, fit_hyper
-
-__all__ = ["Calibration", "FamilyFit", "fit", "fit_coefficients", "fit_family"]
-
-PULL = 0.03  # weight of a coefficient's log distance from its start, against errors in log time
-ROBUST = 0.05  # log error above which a point counts less
-BOUNDS = {"sharpness": (1.0, 12.0), "balance": (1.0, 12.0), "memory": (0.05, 1.0)}
-FEWEST_FOR_RESIDUAL = 4
-MOST_POINTS = 1500  # points kept for a residual
-
-
-@dataclass(frozen=True)
-class FamilyFit:
-    """Coefficients of one family's form, and the residual left by it.
-
-    Parameters
-    ----------
-    coefficients : mapping
-        Of the form.
-    shapes : array (N, extents)
-        Measured shapes, in the order of the family's extents.
-    log_residual : array (N,)
-        Log of measured over form time there.
-    hyper : Hyper or None
-        Of the residual process; None where there is none.
-    weights : array (N,) or None
-        Of the residual process, one per shape.
-    band : mapping
-        Quantiles P10, P50, P90 of held-out log(measured / predicted), empty before judging.
-    """
-
-    coefficients: Coefficients
-    shapes: Array
-    log_residual: Array
-    hyper: Hyper | None = None
-    weights: Array | None = None
-    band: Mapping[str, float] = field(default_factory=dict)
-
-    def process(self, family: Family) -> Process | None:
-        """Return the residual process, or None."""
-        if self.hyper is None or self.weights is None:
-            return None
-        x, _ = family.matrix(family.shape(*self.shapes.T))
-        return Process(self.hyper, x, self.weights, float(self.log_residual.mean()))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Fits of the families measured on one accelerator.
-
-    Parameters
-    ----------
-    accelerator : str
-        Name of the accelerator measured.
-    source, date : str
-        Where the traces come from and when they were taken.
-    families : mapping
-        Family name -> fit.
-    launch : mapping
-        Seconds per kernel launch: ``eager_s``, ``graph_s``.
-    """
-
-    accelerator: str
-    source: str
-    date: str
-    families: Mapping[str, FamilyFit]
-    launch: Mapping[str, float]
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Families present, sorted."""
-        return tuple(sorted(self.families))
-
-
-def fit(
-    traces: Mapping[str, pd.DataFrame], chip: Chip, accelerator: str, source: str, date: str
-) -> Calibration:
-    """Fit every family present in the traces.
-
-    Parameters
-    ----------
-    traces : mapping
-        As `hardware.calibration_traces.read_traces` returns them.
-    chip : Chip
-        The accelerator's own numbers, which the coefficients are shares of.
-    """
-    fits: dict[str, FamilyFit] = {}
-    for name, family in FAMILIES.items():
-        if name in traces and _possible(family, chip):
-            parent = fits.get(family.parent)
-            start = parent.coefficients if parent else family.start
-            fits[name] = fit_family(family, traces[name], chip, start)
-    return Calibration(accelerator, source, date, fits, _launch(traces.get("launch")))
-
-
-def _possible(family: Family, chip: Chip) -> bool:
-    return family.precision in ("", *chip.peaks)
-
-
-def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficients) -> FamilyFit:
-    """Fit one family: coefficients of its form, then the residual process."""
-    shapes = table[list(family.extents)].to_numpy(dtype=float)
-    seconds = table["s"].to_numpy(dtype=float)
-    coefficients = fit_coefficients(family, shapes, seconds, chip, start)
-    shape = family.shape(*shapes.T)
-    left = np.log(seconds / family.form(shape, chip, coefficients))
-    if len(left) < FEWEST_FOR_RESIDUAL:
-        return FamilyFit(coefficients, shapes, left)
-    x, axes = family.matrix(shape)
-    hyper = fit_hyper(x, left - left.mean(), axes)
-    return FamilyFit(coefficients, shapes, left, hyper, condition(hyper, x, left).weights)
-
-
-def fit_coefficients(
-    family: Family, shapes: Array, seconds: Array, chip: Chip, start: Coefficients
-) -> dict[str, float]:
-    """Fit a form's coefficients to measured seconds: robust least squares on log time.
-
-    Each coefficient is pulled weakly to its start, so that few points move it little.
-    """
-    names = list(family.start)
-    first = np.log([start.get(name, family.start[name]) for name in names])
-    shape, measured = family.shape(*shapes.T), np.log(seconds)
-
-    def errors(logs: Array) -> Array:
-        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        left = np.log(family.form(shape, chip, values)) - measured
-        return np.concatenate([left, PULL * (logs - first)])
-
-    low, high = np.log([BOUNDS.get(name, (1e-12, 1e6)) for name in names]).T
-    inside = np.clip(first, low + 1e-3, high - 1e-3)
-    found = least_squares(
-        errors,
-        inside,
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=ROBUST,
-        diff_step=np.full(len(names), 1e-3),
-    )
-    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
-
-
-def _launch(table: pd.DataFrame | None) -> dict[str, float]:
-    """Return seconds per launch from the longest run of each case."""
-    if table is None:
-        return {}
-    last = table.sort_values("kernels").groupby("case")["s"].last()
-    names = {"eager_with_sync": "eager_s", "graph": "graph_s"}
-    return {names[str(case)]: float(s) for case, s in last.items() if case in names}
+__all__ = [
+    "Calibration",
+    "FamilyFit",
+    "fit",
+    "fit_coefficients",
+    "fit_family",
+    "load_calibration",
+    "residual_table",
+    "save_calibration",
+]

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from formats import InputError, atomic_write, did_you_mean, read_table, read_toml
-from hardware.calibration import Calibration, FamilyFit
+from hardware.calibration_data import Calibration, FamilyFit
 from hardware.kernels_families import FAMILIES
 from hardware.kernels_forms import Array
 from hardware.kernels_residual import Hyper

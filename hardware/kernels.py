@@ -9,7 +9,7 @@ True
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from formats import InputError, did_you_mean
-from hardware.calibration import Calibration, FamilyFit
+from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, Family
 from hardware.kernels_forms import GEMM_TYPES, Array, Chip
@@ -30,14 +30,22 @@ BASE = "h200-sxm"  # calibration whose coefficients serve chips without traces
 CALIBRATIONS = Path(__file__).parent / "data" / "calibrations"
 PATHS = {"hbm": "copy_cold", "l2": "copy_l2", "h2d": "h2d_pinned", "d2h": "d2h_pinned"}
 MOST_NODES = 64
+WIDEST_UNIT = 20e12  # FLOP/s of 16-bit products; an SM of an H200 has 7.5e12, of a B200 15e12
+MOST_UNITS = 1024
 Fidelity = Literal["measured", "datasheet"]
 
 
 def chip_of(spec: AcceleratorSpec) -> Chip:
-    """Return the numbers of an accelerator that kernel forms use."""
+    """Return the numbers of an accelerator that kernel forms use.
+
+    A unit wider than `WIDEST_UNIT` is counted as several that each run a tile, and no chip has
+    more than `MOST_UNITS`: forms and latencies describe tiles of about 128 x 128 outputs.
+    """
     peaks = {name: quantity.value for name, quantity in spec.peaks.given().items()}
     host = spec.links.host.bytes_per_s.value
-    return Chip(spec.compute_units, spec.memory_bytes_per_s, spec.l2_bytes, host, peaks)
+    chip = Chip(spec.compute_units, spec.memory_bytes_per_s, spec.l2_bytes, host, peaks)
+    least = round(chip.attention_peak / WIDEST_UNIT)
+    return replace(chip, units=min(max(chip.units, least), MOST_UNITS))
 
 
 def load_kernels(spec: AcceleratorSpec) -> "KernelModel":
@@ -290,6 +298,7 @@ def _make_surface(family: Family, fit: FamilyFit, layout: tuple[float, ...]) -> 
     if process is None:
         return None
     extents = [_nodes(fit.shapes[:, i]) for i in range(len(family.axes))]
+    extents[0] = np.union1d(extents[0], family.breaks)
     mesh = np.meshgrid(*extents, indexing="ij")
     shape = family.shape(*mesh, *layout)
     grid = process.predict(family.matrix(shape)[0]).reshape(mesh[0].shape)

@@ -12,7 +12,7 @@ import numpy as np
 
 from formats import InputError, did_you_mean
 from hardware import kernels_forms as forms
-from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Coefficients, Shape
+from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Coefficients, GemmType, Shape
 
 __all__ = ["BYTES_PER_ELEMENT", "COPY_PATHS", "FAMILIES", "Family", "family"]
 
@@ -52,6 +52,8 @@ class Family:
         Family whose coefficients serve when a chip has no traces of this one.
     precision : str
         Peak that the form needs; empty where any chip will do.
+    breaks : tuple of float
+        Extents of the first axis at which the features jump.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Family:
     offsets: tuple[float, ...] = ()
     parent: str = ""
     precision: str = ""
+    breaks: tuple[float, ...] = ()
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -87,8 +90,11 @@ class Family:
         return np.stack([c.ravel() for c in columns], axis=1), len(run)
 
 
-def _gemm_features(s: Shape) -> tuple[list[Array], list[Array]]:
-    return [np.log2(s["m"])], [np.log2(s["n"]), np.log2(s["k"])]
+def _gemm_features(s: Shape, kind: GemmType) -> tuple[list[Array], list[Array]]:
+    """Return log2 m, or of the padded rows and of how full they are; log2 n and k."""
+    padded = kind.padded(s["m"])
+    run = [padded, s["m"] / padded] if kind.quanta else [s["m"]]
+    return [np.log2(v) for v in run], [np.log2(s["n"]), np.log2(s["k"])]
 
 
 def _decode_features(s: Shape) -> tuple[list[Array], list[Array]]:
@@ -99,7 +105,8 @@ def _decode_features(s: Shape) -> tuple[list[Array], list[Array]]:
 def _prefill_features(s: Shape) -> tuple[list[Array], list[Array]]:
     rows = s["batch"] * s["heads"] * s["q"]
     past, q = np.log2(1 + s["past"] / 256), np.log2(s["q"])
-    return [np.log2(rows), q, past], [np.log2(s["heads"] / s["kv_heads"])]
+    layout = [s["heads"] / s["kv_heads"], s["kv_heads"]]
+    return [np.log2(rows), q, past], [np.log2(v) for v in layout]
 
 
 def _unfused_features(s: Shape) -> tuple[list[Array], list[Array]]:
@@ -108,7 +115,7 @@ def _unfused_features(s: Shape) -> tuple[list[Array], list[Array]]:
 
 def _moe_features(s: Shape) -> tuple[list[Array], list[Array]]:
     per_expert = s["tokens"] * s["top_k"] / s["experts"]
-    layout = [s["experts"], s["experts"] / s["top_k"], s["hidden"], s["intermediate"]]
+    layout = [s["experts"] / s["top_k"], s["hidden"], s["intermediate"]]
     return [np.log2(per_expert)], [np.log2(v) for v in layout]
 
 
@@ -129,13 +136,20 @@ _GEMM_START = {
     "launch_s": 3e-6,
     "sharpness": 3.0,
 }
+_BLOCKED_START = {
+    "matrix": 0.4,
+    "single": 0.7,
+    "unpack": 5.0,
+    "memory": 0.8,
+    "launch_s": 5e-6,
+    "sharpness": 2.0,
+}
 _DECODE_START = {
-    "unit_memory": 2.0,
     "memory": 0.9,
+    "matrix": 0.6,
     "tile_s": 2e-6,
     "split_s": 2e-6,
     "launch_s": 5e-6,
-    "sharpness": 2.0,
 }
 _PREFILL_START = {
     "matrix": 0.65,
@@ -155,8 +169,10 @@ _UNFUSED_START = {
 }
 _MOE_START = {
     "matrix": 0.7,
-    "half_block": 32.0,
-    "memory": 0.85,
+    "cache": 2.0,
+    "memory": 0.9,
+    "traffic": 1.0,
+    "tile_s": 1e-6,
     "launch_s": 1e-5,
     "sharpness": 3.0,
 }
@@ -171,12 +187,33 @@ _ELEMENTWISE_START = {
 _COPY_START = {"memory": 0.8, "launch_s": 2e-6}
 
 
+_GEMM_PARENTS = {"bf16": "", "int8": "fp8", "fp4": "fp8", "w4a16": "", "w8a16": "w4a16"}
+
+
 def _gemm_family(dtype: str) -> Family:
-    form = partial(forms.gemm, kind=GEMM_TYPES[dtype])
-    parent = "" if dtype == "bf16" else "gemm_fp8" if dtype in ("int8", "fp4") else "gemm_bf16"
-    start, features = _GEMM_START, _gemm_features
-    precision = GEMM_TYPES[dtype].precision
-    return Family(f"gemm_{dtype}", ("m",), ("n", "k"), form, start, features, (), parent, precision)
+    kind = GEMM_TYPES[dtype]
+    form = partial(forms.gemm_blocked if kind.block else forms.gemm, kind=kind)
+    start = _BLOCKED_START if kind.block else _GEMM_START
+    parent = _GEMM_PARENTS.get(dtype, "bf16")
+    return Family(
+        f"gemm_{dtype}",
+        ("m",),
+        ("n", "k"),
+        form,
+        start,
+        partial(_gemm_features, kind=kind),
+        parent=f"gemm_{parent}" if parent else "",
+        precision=kind.precision,
+        breaks=tuple(float(quantum + 1) for quantum in _quanta(kind)),
+    )
+
+
+def _quanta(kind: GemmType) -> list[int]:
+    """Return the row counts below 4096 at which a padded kernel takes another step."""
+    if not kind.quanta:
+        return []
+    last = kind.quanta[-1]
+    return [*kind.quanta[:-1], *range(last, 4096, last)]
 
 
 def _elementwise_form(s: Shape, chip: Chip, c: Coefficients, per_element: float) -> Array:

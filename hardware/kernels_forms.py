@@ -9,7 +9,7 @@ arrays. All forms grow with every extent of the shape, apart from the steps of t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ __all__ = [
     "distinct_experts",
     "elementwise",
     "gemm",
+    "gemm_blocked",
     "moe",
 ]
 
@@ -39,19 +40,8 @@ Form: TypeAlias = Callable[[Shape, "Chip", Coefficients], Array]
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256), (256, 128))
 SPLITS = (1, 2, 3, 4, 6, 8)
 ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
+EXPERT_BLOCKS, EXPERT_COLUMNS = (16, 32, 64, 128), 128  # tiles of the fused experts kernel
 SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
-
-
-class ChipSpec(Protocol):
-    """What a form reads of an accelerator's description."""
-
-    @property
-    def memory_bytes_per_s(self) -> float: ...
-    @property
-    def compute_units(self) -> int: ...
-    @property
-    def l2_bytes(self) -> float: ...
-    def peak(self, precision: str) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ class Chip:
     Parameters
     ----------
     units : int
-        Compute units (SMs, cores, tiles).
+        Places where a tile runs by itself (SMs, cores).
     memory : float
         Peak bandwidth of main memory [byte/s].
     l2_bytes : float
@@ -78,12 +68,29 @@ class Chip:
     host: float
     peaks: Mapping[str, float]
 
+    @property
+    def attention_peak(self) -> float:
+        """Dense peak that attention runs at: bf16, else fp16, else the least [FLOP/s]."""
+        named = next((p for p in ("bf16", "fp16") if p in self.peaks), "")
+        return self.peaks[named] if named else min(self.peaks.values())
+
 
 @dataclass(frozen=True)
 class GemmType:
-    """Bytes per element of weights, activations and outputs, and the unit that multiplies.
+    """A type of matrix product, as its kernel handles it.
 
-    `speedup` is the factor on that unit's dense peak (2 for 2:4 sparsity).
+    Parameters
+    ----------
+    precision : str
+        Whose peak the multiplication runs at.
+    weight, activation, output : float
+        Bytes per element, scales and positions included.
+    speedup : float
+        Factor on that peak (2 for 2:4 sparsity).
+    quanta : tuple of int
+        Rows are padded to the first of these that holds them, and to whole last ones beyond.
+    block : int
+        A kernel that runs whole blocks of so many rows in one launch, and the rest in another.
     """
 
     precision: str
@@ -91,18 +98,39 @@ class GemmType:
     activation: float
     output: float
     speedup: float = 1.0
+    quanta: tuple[int, ...] = ()
+    block: int = 0
+
+    def padded(self, m: Array) -> Array:
+        """Return the rows that the kernel computes for m rows.
+
+        Examples
+        --------
+        >>> GEMM_TYPES["fp8"].padded(np.array([3.0, 65.0, 256.0, 257.0])).tolist()
+        [16.0, 128.0, 256.0, 512.0]
+        """
+        if not self.quanta:
+            return m
+        padded = self.quanta[-1] * np.ceil(m / self.quanta[-1])
+        for quantum in reversed(self.quanta[:-1]):
+            padded = np.where(m <= quantum, float(quantum), padded)
+        return padded
 
 
+# fp8: CUTLASS as vLLM dispatches it (row classes 16, 64, 128; pairs of 128-row tiles above);
+# 4- and 8-bit weights on 16-bit activations: Marlin, blocks of 64 rows, scales per group of 128;
+# fp4: one 8-bit scale per group of 16; 2:4 sparse: half the values and 2-bit positions.
 GEMM_TYPES = {
     "bf16": GemmType("bf16", 2, 2, 2),
     "fp16": GemmType("fp16", 2, 2, 2),
     "fp32": GemmType("fp32", 4, 4, 4),
     "tf32": GemmType("tf32", 4, 4, 4),
-    "fp8": GemmType("fp8", 1, 1, 2),
+    "fp8": GemmType("fp8", 1, 1, 2, quanta=(16, 64, 128, 256)),
     "int8": GemmType("int8", 1, 1, 4),
-    "w4a16": GemmType("bf16", 0.5 + 2 / 128, 2, 2),  # one 16-bit scale per group of 128
-    "fp4": GemmType("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 2),  # one 8-bit scale per group of 16
-    "sparse24_bf16": GemmType("bf16", 1 + 1 / 8, 2, 2, 2.0),  # half the values, 2-bit positions
+    "w4a16": GemmType("bf16", 0.5 + 2 / 128, 2, 2, block=64),
+    "w8a16": GemmType("bf16", 1 + 2 / 128, 2, 2, block=64),
+    "fp4": GemmType("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 2),
+    "sparse24_bf16": GemmType("bf16", 1 + 1 / 8, 2, 2, 2.0),
 }
 
 
@@ -122,9 +150,10 @@ def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     """
     m, n, k = shape["m"], shape["n"], shape["k"]
     moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output
+    padded = np.where(m > TILES[-1][1], kind.padded(m), m)
     best = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape), np.inf)
     for rows, columns in TILES:
-        grid = np.ceil(m / rows) * np.ceil(n / columns)
+        grid = np.ceil(padded / rows) * np.ceil(n / columns)
         per_k = _tile_time_per_k(np.minimum(m, rows), rows, columns, chip, c, kind)
         for split in SPLITS:
             waves = np.ceil(grid * split / chip.units)
@@ -147,21 +176,47 @@ def _tile_time_per_k(
     return np.maximum(multiply, load)
 
 
+def gemm_blocked(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
+    """Return the time of a product with packed weights on wider activations [s].
+
+    Whole blocks of rows run in one launch, the remaining rows in another; every block unpacks
+    all weights (`unpack`, in multiplications per weight), work spreads evenly over the units, and
+    a single block runs at the share `single` of the rate of several.
+    """
+    m, n, k = shape["m"], shape["n"], shape["k"]
+    whole = kind.block * np.floor(m / kind.block)
+    rest = m - whole
+    first = _block_launch(np.maximum(whole, kind.block), n, k, chip, c, kind)
+    second = _block_launch(np.maximum(rest, 1), n, k, chip, c, kind)
+    return np.where(whole > 0, first, 0.0) + np.where(rest > 0, second, 0.0)
+
+
+def _block_launch(
+    m: Array, n: Array, k: Array, chip: Chip, c: Coefficients, kind: GemmType
+) -> Array:
+    peak = chip.peaks[kind.precision] * kind.speedup
+    matrix = np.where(m <= kind.block, c["single"], 1.0) * c["matrix"]
+    multiply = 16 * np.ceil(m / 16) / matrix + np.ceil(m / kind.block) * c["unpack"]
+    moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output
+    memory = moved / (chip.memory * c["memory"])
+    return c["launch_s"] + soft_maximum(2 * n * k * multiply / peak, memory, c["sharpness"])
+
+
 def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     """Return the time of one new token per sequence over its KV cache [s].
 
-    Work items are (sequence, KV head, split of the context), in waves over the units.
+    Work items are (sequence, KV head, split of the context), in waves over the units, each with a
+    start-up time; the cache is read once, by heads padded to 64 rows of a matrix unit.
     """
-    batch, context = shape["batch"], shape["context"]
+    batch, context, d = shape["batch"], shape["context"], shape["head_dim"]
     items = batch * shape["kv_heads"]
-    token_bytes = 2 * shape["head_dim"] * 2.0
     splits = _splits(items, context, chip.units)
-    waves = np.ceil(items * splits / chip.units)
-    unit_bytes = chip.memory * c["unit_memory"] / chip.units
-    unit = waves * (c["tile_s"] + context / splits * token_bytes / unit_bytes)
-    memory = items * context * token_bytes / (chip.memory * c["memory"])
+    start = np.ceil(items * splits / chip.units) * c["tile_s"]
+    memory = items * context * d * 4 / (chip.memory * c["memory"])
+    rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
+    compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
     combine = np.where(splits > 1, c["split_s"], 0.0)
-    return c["launch_s"] + combine + soft_maximum(unit, memory, c["sharpness"])
+    return c["launch_s"] + combine + start + np.maximum(memory, compute)
 
 
 def _splits(items: Array, context: Array, units: int) -> Array:
@@ -173,22 +228,20 @@ def _splits(items: Array, context: Array, units: int) -> Array:
 def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     """Return the time of causal attention of q new tokens after `past` cached ones [s].
 
-    FLOPs are 4 heads head_dim q (past + q/2) per sequence [DESIGN: two products, causal half];
-    a tile is 128 rows of (query, head of one KV group), and its context is split when few.
+    FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
+    is 128 rows of (query, head of one KV group); few tiles split their context. Tiles of equal
+    length (much past) run in whole waves, those of a causal triangle fill the gaps.
     """
     q, past, batch = shape["q"], shape["past"], shape["batch"]
     kv, d = shape["kv_heads"], shape["head_dim"]
-    group = shape["heads"] / kv
-    tiles = batch * kv * np.ceil(q * group / ATTENTION_ROWS)
     context = past + q
+    tiles = batch * kv * np.ceil(q * shape["heads"] / kv / ATTENTION_ROWS)
     splits = _splits(tiles, context, chip.units)
-    unit_flops = chip.peaks["bf16"] * c["matrix"] / chip.units
-    tile_flops = 4 * ATTENTION_ROWS * d
-    mean = past + (q + ATTENTION_ROWS / group) / 2
-    level = tiles * tile_flops * mean / unit_flops / chip.units
-    longest = np.ceil(tiles * splits / chip.units) * c["tile_s"] + (
-        tile_flops * context / splits / unit_flops
-    )
+    share = tiles * splits / chip.units
+    waves = share * q / context + np.ceil(share) * past / context
+    per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
+    level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
+    longest = c["tile_s"] + per_token * context
     memory = batch * context * kv * d * 4 / (chip.memory * c["memory"])
     combine = np.where(splits > 1, c["split_s"], 0.0)
     busy = soft_maximum(level, longest, c["balance"])
@@ -203,7 +256,7 @@ def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     """
     q, heads, d = shape["q"], shape["heads"], shape["head_dim"]
     scores = heads * q * q
-    compute = 4 * scores * d / (chip.peaks["bf16"] * c["matrix"])
+    compute = 4 * scores * d / (chip.attention_peak * c["matrix"])
     passes = 8 * scores * 2
     fast = passes / (chip.memory * c["cache"])
     slow = passes / (chip.memory * c["memory"])
@@ -227,25 +280,28 @@ def distinct_experts(tokens: Array, experts: Array, top_k: Array) -> Array:
 def moe(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     """Return the time of gated experts (two products up, one down) on routed tokens [s].
 
-    Weights of the touched experts are read once; each expert's rows are padded to a block of
-    rows. `distinct` of the shape, when given, replaces the count of uniform routing.
+    Weights of the touched experts are read once; each expert's rows are padded to a block, by
+    half a block on average; rows pass memory between the products. `distinct` of the shape, when
+    given, replaces the number of experts that uniform routing touches.
     """
     tokens, hidden, inter = shape["tokens"], shape["hidden"], shape["intermediate"]
     touched = shape.get("distinct")
     if touched is None:
         touched = distinct_experts(tokens, shape["experts"], shape["top_k"])
     rows = tokens * shape["top_k"]
-    weights = touched * 3 * hidden * inter * kind.weight
-    traffic = weights + rows * (2 * hidden + 3 * inter) * 2
-    memory = traffic / (chip.memory * c["memory"])
-    flops_per_row = 6 * hidden * inter
-    peak = chip.peaks[kind.precision] * kind.speedup
-    best = np.full(np.shape(memory), np.inf)
-    for block in (16, 32, 64, 128):
-        padded = np.maximum(rows, 1) + touched * block / 2
-        share = c["matrix"] * block / (block + c["half_block"])
-        np.minimum(best, padded * flops_per_row / (peak * share), out=best)
-    return c["launch_s"] + soft_maximum(best, memory, c["sharpness"])
+    memory = touched * 3 * hidden * inter * kind.weight / (chip.memory * c["memory"])
+    traffic = rows * (3 * hidden + 6 * inter) * 2 / (chip.memory * c["traffic"])
+    best = np.full(np.shape(memory + traffic), np.inf)
+    for block in EXPERT_BLOCKS:
+        blocks = np.maximum(rows / block + touched / 2, touched)
+        used = np.minimum(rows / touched, block)
+        per_k = _tile_time_per_k(used, block, EXPERT_COLUMNS, chip, c, kind)
+        time = np.zeros(best.shape)
+        for n, k in ((2 * inter, hidden), (hidden, inter)):
+            waves = np.maximum(blocks * np.ceil(n / EXPERT_COLUMNS) / chip.units, 1)
+            time = time + waves * (per_k * k + c["tile_s"])
+        np.minimum(best, time, out=best)
+    return c["launch_s"] + traffic + soft_maximum(best, memory, c["sharpness"])
 
 
 def elementwise(shape: Shape, chip: Chip, c: Coefficients) -> Array:

@@ -55,7 +55,8 @@ class Hyper:
 def _distance(a: Array, b: Array, lengths: Array, part: slice) -> Array:
     left, right = a[:, part] / lengths[part], b[:, part] / lengths[part]
     squared = (left**2).sum(1)[:, None] + (right**2).sum(1)[None] - 2 * left @ right.T
-    return np.sqrt(np.maximum(squared, 0.0))
+    distance: Array = np.sqrt(np.maximum(squared, 0.0))
+    return distance
 
 
 @dataclass(frozen=True)

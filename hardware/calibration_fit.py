@@ -1,0 +1,97 @@
+"""Fit kernel forms and their residuals to traces."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+
+from hardware.calibration_data import Calibration, FamilyFit
+from hardware.kernels_families import FAMILIES, Family
+from hardware.kernels_forms import Array, Chip, Coefficients
+from hardware.kernels_residual import condition, fit_hyper
+
+__all__ = ["fit", "fit_coefficients", "fit_family"]
+
+PULL = 0.03  # weight of a coefficient's log distance from its start, against errors in log time
+ROBUST = 0.05  # log error above which a point counts less
+BOUNDS = {"sharpness": (1.0, 12.0), "balance": (1.0, 12.0), "memory": (0.05, 1.0)}
+FEWEST_FOR_RESIDUAL = 4
+MOST_POINTS = 1500  # points kept for a residual
+
+
+def fit(
+    traces: Mapping[str, pd.DataFrame], chip: Chip, accelerator: str, source: str, date: str
+) -> Calibration:
+    """Fit every family present in the traces.
+
+    Parameters
+    ----------
+    traces : mapping
+        As `hardware.calibration_traces.read_traces` returns them.
+    chip : Chip
+        The accelerator's own numbers, which the coefficients are shares of.
+    """
+    made = Calibration(accelerator, source, date, {}, _launch(traces.get("launch")))
+    for name, family in FAMILIES.items():
+        if name in traces and _possible(family, chip):
+            fitted = fit_family(family, traces[name], chip, made.start(family))
+            made = replace(made, families={**made.families, name: fitted})
+    return made
+
+
+def _possible(family: Family, chip: Chip) -> bool:
+    return family.precision in ("", *chip.peaks)
+
+
+def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficients) -> FamilyFit:
+    """Fit one family: coefficients of its form, then the residual process."""
+    shapes = table[list(family.extents)].to_numpy(dtype=float)
+    seconds = table["s"].to_numpy(dtype=float)
+    coefficients = fit_coefficients(family, shapes, seconds, chip, start)
+    shape = family.shape(*shapes.T)
+    left = np.log(seconds / family.form(shape, chip, coefficients))
+    if len(left) < FEWEST_FOR_RESIDUAL:
+        return FamilyFit(coefficients, shapes, left)
+    x, axes = family.matrix(shape)
+    hyper = fit_hyper(x, left - left.mean(), axes)
+    return FamilyFit(coefficients, shapes, left, hyper, condition(hyper, x, left).weights)
+
+
+def fit_coefficients(
+    family: Family, shapes: Array, seconds: Array, chip: Chip, start: Coefficients
+) -> dict[str, float]:
+    """Fit a form's coefficients to measured seconds: robust least squares on log time.
+
+    Each coefficient is pulled weakly to its start, so that few points move it little.
+    """
+    names = list(family.start)
+    first = np.log([start.get(name, family.start[name]) for name in names])
+    shape, measured = family.shape(*shapes.T), np.log(seconds)
+
+    def errors(logs: Array) -> Array:
+        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        left = np.log(family.form(shape, chip, values)) - measured
+        return np.concatenate([left, PULL * (logs - first)])
+
+    low, high = np.log([BOUNDS.get(name, (1e-12, 1e6)) for name in names]).T
+    inside = np.clip(first, low + 1e-3, high - 1e-3)
+    found = least_squares(
+        errors,
+        inside,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=ROBUST,
+        diff_step=np.full(len(names), 1e-3),
+    )
+    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
+
+
+def _launch(table: pd.DataFrame | None) -> dict[str, float]:
+    """Return seconds per launch from the longest run of each case."""
+    if table is None:
+        return {}
+    last = table.sort_values("kernels").groupby("case")["s"].last()
+    names = {"eager_with_sync": "eager_s", "graph": "graph_s"}
+    return {names[str(case)]: float(s) for case, s in last.items() if case in names}

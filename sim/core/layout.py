@@ -16,6 +16,8 @@ __all__ = [
     "STATE",
     "STEP",
     "BlockPool",
+    "Floats",
+    "Integers",
     "Lanes",
     "Record",
     "Records",

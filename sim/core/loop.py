@@ -24,20 +24,25 @@ def _deliver(
 ) -> None:
     """Hand the tokens of the step in flight to the clients; end requests that are complete."""
     delay = knobs.client_s + knobs.client_per_request_s * state.n_running
-    done_before = state.n_done
+    done_before, alike, flight = state.n_done, 0, lanes.flight
     for i in range(state.n_flight):
-        index = lanes.flight[i]
-        if requests[index].emitted == 0:
-            requests[index].first_token_s = seen + delay
+        index = flight[i]
+        request = requests[index]
+        if request.emitted == 0:
+            request.first_token_s = seen + delay
+        elif request.last_token_s == state.output_s:
+            alike += 1
         else:
-            count_gap(lanes.gaps, seen - requests[index].last_token_s, 1)
-        requests[index].emitted += 1
-        requests[index].last_token_s = seen
-        state.generated += 1
-        if requests[index].emitted >= requests[index].output_tokens:
+            count_gap(lanes.gaps, seen - request.last_token_s, 1)
+        request.emitted += 1
+        request.last_token_s = seen
+        if request.emitted >= request.output_tokens:
             close(state, requests, lanes, index, FINISHED, seen + delay)
             give_back(state, knobs, pool, requests, lanes, index)
             state.finished += 1
+    if alike > 0:
+        count_gap(lanes.gaps, seen - state.output_s, alike)
+    state.generated += state.n_flight
     if state.n_done > done_before:
         _drop_finished(state, requests, lanes)
     state.output_s = seen
@@ -46,19 +51,20 @@ def _deliver(
 
 @compiled
 def _drop_finished(state: Record, requests: Record, lanes: Lanes) -> None:
-    kept = 0
+    kept, running = 0, lanes.running
     for i in range(state.n_running):
-        index = lanes.running[i]
+        index = running[i]
         if requests[index].slot >= 0:
-            lanes.running[kept] = index
+            running[kept] = index
             kept += 1
     state.n_running = kept
 
 
 @compiled
 def _put_in_flight(state: Record, lanes: Lanes) -> None:
+    flight, emitting = lanes.flight, lanes.emitting
     for i in range(state.n_emitting):
-        lanes.flight[i] = lanes.emitting[i]
+        flight[i] = emitting[i]
     state.n_flight = state.n_emitting
     state.in_flight = 1
 
@@ -119,12 +125,12 @@ def _general_step(
     rows: Record,
 ) -> bool:
     """Form and run one step of any mix; return True when it decoded everything that runs."""
-    requests = records[0]
+    requests, batch, batch_tokens = records[0], lanes.batch, lanes.batch_tokens
     schedule_s = state.now
     prefills, prefill_tokens, decodes, context = 0, 0, 0, 0
     pairs, attention = 0.0, 0.0
     for i in range(state.n_batch):
-        request, tokens = requests[lanes.batch[i]], lanes.batch_tokens[i]
+        request, tokens = requests[batch[i]], batch_tokens[i]
         past = request.computed - tokens
         if tokens == 1 and past >= request.prompt_tokens:
             decodes += 1
@@ -158,9 +164,9 @@ def _steps_to_next_end(state: Record, requests: Record, lanes: Lanes) -> int:
 
     Zero when they are not all alike: each must have got a token from the newest output.
     """
-    fewest = 1 << 40
+    fewest, running = 1 << 40, lanes.running
     for i in range(state.n_running):
-        request = requests[lanes.running[i]]
+        request = requests[running[i]]
         if request.last_token_s != state.output_s:
             return 0
         fewest = min(fewest, request.output_tokens - request.scheduled - 1)
@@ -170,16 +176,36 @@ def _steps_to_next_end(state: Record, requests: Record, lanes: Lanes) -> int:
 @compiled
 def _fill_phases(state: Record, knobs: Record, requests: Record, lanes: Lanes) -> int:
     """Count running requests by context modulo block size; return the sum of contexts."""
-    lanes.phase[:] = 0
-    context = 0
+    phase, running, held = lanes.phase, lanes.running, lanes.held
+    phase[:] = 0
+    context, size = 0, knobs.block_size
     for i in range(state.n_running):
-        computed = requests[lanes.running[i]].computed
-        context += computed
-        if computed >= lanes.held[requests[lanes.running[i]].slot] * knobs.block_size or (
-            knobs.reserve == 0
-        ):
-            lanes.phase[computed % knobs.block_size] += 1
+        request = requests[running[i]]
+        context += request.computed
+        if knobs.reserve == 0 or request.computed >= held[request.slot] * size:
+            phase[request.computed % size] += 1
     return context
+
+
+@compiled
+def _settle_blocks(
+    state: Record,
+    knobs: Record,
+    pool: BlockPool,
+    records: Record,
+    lanes: Lanes,
+    index: int,
+    had: int,
+    before: int,
+) -> None:
+    """Allocate the blocks that a request has grown into, and publish those that are full."""
+    requests, hashes = records
+    slot, size = requests[index].slot, knobs.block_size
+    for j in range(had, lanes.held[slot]):
+        lanes.blocks[slot, j] = allocate(pool, state)
+    for j in range(before // size, requests[index].computed // size):
+        key = request_key(requests, hashes, index, j, size)
+        publish(pool, lanes.blocks[slot, j], key)
 
 
 @compiled
@@ -187,26 +213,21 @@ def _settle(
     state: Record, knobs: Record, pool: BlockPool, records: Record, lanes: Lanes, steps: int
 ) -> None:
     """Book `steps` macro-steps on every running request: tokens, blocks and cache keys."""
-    requests, hashes = records
-    size = knobs.block_size
+    requests = records[0]
+    size, running, held = knobs.block_size, lanes.running, lanes.held
     for i in range(state.n_running):
-        index = lanes.running[i]
-        before = requests[index].computed
+        request = requests[running[i]]
+        before = request.computed
         after = before + steps
-        requests[index].computed = after
-        requests[index].target = after + 1
-        requests[index].scheduled += steps
-        requests[index].emitted += steps
-        requests[index].last_token_s = state.output_s
-        slot = requests[index].slot
-        held, wanted = lanes.held[slot], (after + size - 1) // size
-        lanes.held[slot] = max(held, wanted)
-        if knobs.caching:
-            for j in range(held, wanted):
-                lanes.blocks[slot, j] = allocate(pool, state)
-            for j in range(before // size, after // size):
-                key = request_key(requests, hashes, index, j, size)
-                publish(pool, lanes.blocks[slot, j], key)
+        request.computed = after
+        request.target = after + 1
+        request.scheduled += steps
+        request.emitted += steps
+        request.last_token_s = state.output_s
+        had, wanted = held[request.slot], (after + size - 1) // size
+        held[request.slot] = max(had, wanted)
+        if knobs.caching and (wanted > had or after // size > before // size):
+            _settle_blocks(state, knobs, pool, records, lanes, running[i], had, before)
     state.generated += steps * state.n_running
 
 

@@ -247,21 +247,42 @@ def _make_room(
 
 
 @compiled
+def _fits_last_block(request: Record, room: int, block_size: int) -> bool:
+    """Return whether a request decodes one token into a block that it holds and does not fill."""
+    if request.scheduled >= request.output_tokens or request.target != request.computed + 1:
+        return False
+    return request.computed + 1 < room and (request.computed + 1) % block_size != 0
+
+
+@compiled
 def _schedule_running(
     state: Record, knobs: Record, pool: BlockPool, records: Record, lanes: Lanes, budget: int
 ) -> int:
-    """Give every running request its next tokens; return the budget that is left."""
-    requests = records[0]
-    place = 0
+    """Give every running request its next tokens; return the budget that is left.
+
+    The short way, one decode token into a block that is there, touches no list but the batch;
+    arrays are bound outside the loop because taking them from a tuple costs a reference count.
+    """
+    requests, running, held = records[0], lanes.running, lanes.held
+    batch, batch_tokens, emitting = lanes.batch, lanes.batch_tokens, lanes.emitting
+    place, size = 0, knobs.block_size
     while place < state.n_running and budget > 0:
-        index = lanes.running[place]
-        if requests[index].scheduled < requests[index].output_tokens:
-            need = requests[index].target - requests[index].computed
-            tokens = _chunk(knobs, need, budget)
+        request = requests[running[place]]
+        if _fits_last_block(request, held[request.slot] * size, size):
+            request.computed += 1
+            request.target += 1
+            request.scheduled += 1
+            batch[state.n_batch] = emitting[state.n_emitting] = running[place]
+            batch_tokens[state.n_batch] = 1
+            state.n_batch += 1
+            state.n_emitting += 1
+            budget -= 1
+        elif request.scheduled < request.output_tokens:
+            tokens = _chunk(knobs, request.target - request.computed, budget)
             if tokens > 0:
                 if not _make_room(state, knobs, pool, requests, lanes, place, tokens):
                     break
-                _take(state, knobs, pool, records, lanes, index, tokens)
+                _take(state, knobs, pool, records, lanes, running[place], tokens)
                 budget -= tokens
         place += 1
     return budget

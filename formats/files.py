@@ -6,6 +6,7 @@ import io
 import os
 import tempfile
 import tomllib
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from formats.errors import InputError, did_you_mean
 __all__ = ["atomic_write", "check", "read_table", "read_text", "read_toml"]
 
 MAX_TEXT_BYTES = 2 << 30
+EMPTY_CELLS = ["", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -177,15 +179,21 @@ def read_table(
     """
     content = read_text(path)
     _check_header(content, path, list(required), list(optional))
-    as_written: Any = dict.fromkeys(text, str)  # a converter leaves "NA" alone, a dtype does not
+    numeric = [c for c in [*required, *optional] if c not in text]
+    options: dict[str, Any] = {
+        "dtype": dict.fromkeys(text, str),
+        "na_values": dict.fromkeys(numeric, EMPTY_CELLS),
+        "keep_default_na": False,
+        "index_col": False,
+        "low_memory": False,
+    }
     try:
-        table = pd.read_csv(io.StringIO(content), converters=as_written, low_memory=False)
-    except (pd.errors.ParserError, ValueError) as e:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more fields than the header
+            table: pd.DataFrame = pd.read_csv(io.StringIO(content), **options)
+    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as e:
         what = f"is not a proper CSV table: {str(e).strip()}"
         raise InputError(what, str(path), repair="mend that line") from None
-    if not isinstance(table.index, pd.RangeIndex):
-        what = "its lines have more fields than the header"
-        raise InputError(what, str(path), repair="mend the header")
     return table
 
 

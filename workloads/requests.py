@@ -4,6 +4,7 @@ A pandas DataFrame with one row per request, in order of arrival. `COLUMNS` list
 its unit and range; `check_requests` turns any table into that form or says what is wrong with it.
 """
 
+import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +119,9 @@ def write_requests(table: pd.DataFrame, path: Path) -> None:
     out = check_requests(table)
     if "hash_ids" in out:
         out["hash_ids"] = [" ".join(map(str, ids.tolist())) for ids in out["hash_ids"]]
-    compression: Any = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None
+    text = out.to_csv(index=False).encode()
     with atomic_write(path) as temporary:
-        out.to_csv(temporary, index=False, compression=compression)
+        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def check_requests(table: pd.DataFrame, where: str = "requests") -> pd.DataFrame:
@@ -234,7 +235,7 @@ def _convert(series: "pd.Series[Any]", column: Column, where: str) -> object:
         return _hashes(series, where).array
     values = _numbers(series, column, where)
     if column.kind == "whole":
-        _refuse(values != np.rint(values), series, column, where, "a whole number of tokens")
+        _refuse(values != np.rint(values), series, column, where, "a whole number")
         return values.astype(np.int64)
     return values
 

@@ -4,7 +4,6 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from formats import InputError
 
@@ -70,12 +69,21 @@ def inclusion_probabilities(popularity: npt.ArrayLike, top_k: int) -> Array:
         raise InputError(f"top_k = {top_k} of {alive} experts", "popularity", "1 to experts")
     if top_k == alive:
         return (w > 0).astype(np.float64)
-    w = w / w.sum()
-    high = 1.0
+    return np.asarray(-np.expm1(-_solve(w / w.sum(), top_k) * w / w.sum()))
+
+
+def _solve(w: Array, top_k: int) -> float:
+    """Return t with sum(1 - exp(-t w)) = top_k, by doubling and then halving an interval."""
+    low, high = 0.0, 1.0
     while -np.expm1(-high * w).sum() < top_k:
-        high *= 2.0
-    t = brentq(lambda s: float(-np.expm1(-s * w).sum() - top_k), 0.0, high, xtol=1e-12)
-    return np.asarray(-np.expm1(-t * w))
+        low, high = high, 2.0 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        if -np.expm1(-middle * w).sum() < top_k:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
 
 
 def distinct_experts(

@@ -110,7 +110,7 @@ class Gamma(_Clipped):
 
     kind: Literal["gamma"] = "gamma"
     mean: Positive = Field(description="mean length [token]")
-    cv: Annotated[FiniteFloat, Field(gt=0, le=20)] = Field(
+    cv: Annotated[FiniteFloat, Field(ge=0.001, le=20)] = Field(
         description="standard deviation over mean [1]"
     )
 

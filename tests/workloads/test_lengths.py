@@ -248,7 +248,7 @@ class One(BaseModel):
         ({"kind": "constant", "tokens": -1}, "greater than or equal to 0, got -1"),
         ({"kind": "constant", "tokens": 1, "mean": 2}, "mean is not a known key"),
         ({"kind": "uniform", "low": 5, "high": 4}, "high = 4 is below low = 5"),
-        ({"kind": "gamma", "mean": 5, "cv": 0}, "greater than 0"),
+        ({"kind": "gamma", "mean": 5, "cv": 0}, "or equal to 0.001"),
         ({"kind": "lognormal", "median": 5, "sigma": float("nan")}, "finite"),
         ({"kind": "lognormal", "median": 5, "sigma": 1, "max_tokens": 0.5}, "below min_tokens"),
         (

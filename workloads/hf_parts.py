@@ -5,7 +5,7 @@ from typing import Any
 from formats import InputError
 from workloads.hf_config import HFConfig
 
-__all__ = ["experts", "layer_pattern", "mla", "vision", "window"]
+__all__ = ["every", "experts", "layer_pattern", "mla", "vision", "window"]
 
 Fields = dict[str, Any]
 LETTERS = {"full_attention": "G", "sliding_attention": "L", "chunked_attention": "L"}

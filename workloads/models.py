@@ -124,7 +124,7 @@ class ModelSpec(Part):
     name: str = Field(min_length=1, description="name as published")
     publisher: str = Field(min_length=1, description="who published the weights")
     source: str = Field(min_length=3, description="where the architecture comes from")
-    license: str = Field(default="", description="licence of the weights; empty = not checked")
+    license: str = Field(default="", description="licence as commonly named, not checked; read it")
     note: str = Field(default="", description="doubts, and parts that are not counted")
     kind: Literal["decoder", "encoder"] = Field(default="decoder", description="causal or not")
 

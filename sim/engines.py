@@ -52,7 +52,6 @@ class GpuExtras(_Strict):
 
     sequence_per_layer: Quantity = Field(description="decode attention, per sequence [s]")
     expert_routing_per_layer: Quantity = Field(description="router kernels, per layer [s]")
-    unevenness: Quantity = Field(description="uneven against even contexts [1]")
 
 
 class Graphs(_Strict):

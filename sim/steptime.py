@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hardware.kernels import KernelModel
+from hardware.kernels_mixed import HALF_BLOCK
 from sim.core.layout import StepTables
 from sim.engines import GpuExtras
 from workloads.counts import (
@@ -33,6 +34,7 @@ __all__ = ["GRAPH_SIZES", "Batching", "StepTimeModel", "graph_sizes"]
 Array = npt.NDArray[np.float64]
 # Ops without a table of their own run as one that moves the same bytes per element.
 ALIKE = {"rms_norm": "rotary", "act": "rotary"}
+TYPICAL_CONTEXT = 2048.0  # where the extra of uneven contexts is read off [token]
 CONTEXTS_PER_OCTAVE, CHUNKS_PER_OCTAVE, PASTS_PER_OCTAVE = 8, 8, 4
 
 
@@ -156,8 +158,19 @@ class StepTimeModel:
                 sequences, seen, heads, kv_heads, dim
             )
         per_sequence = self.extras.sequence_per_layer.value * self.model.layers
-        total = total * self.extras.unevenness.value + per_sequence * sequences
-        return total + self._absorbed_s(sequences)
+        return total + per_sequence * sequences + self._absorbed_s(sequences)
+
+    def uneven(self, sequences: Array) -> Array:
+        """Return the relative extra of decode attention per unit of spread of its contexts."""
+        total, even = np.zeros_like(sequences), np.zeros_like(sequences)
+        for group in attention_layers(self.model, self.tp):
+            heads, kv_heads, dim, _ = group.shape("decode")
+            layout = (heads, kv_heads, dim)
+            total += group.count * self.kernels.attention_mixed(
+                sequences, TYPICAL_CONTEXT - HALF_BLOCK, 0.0, 0.0, *layout, spread=1.0
+            )
+            even += group.count * self.kernels.attention_decode(sequences, TYPICAL_CONTEXT, *layout)
+        return np.maximum(total / even - 1.0, 0.0)
 
     def _absorbed_s(self, sequences: Array) -> Array:
         """Return seconds of the absorbed projections that MLA adds to decoding."""
@@ -228,6 +241,7 @@ class StepTimeModel:
             self.flops_per_pair(),
             kv_bytes_per_token(self.model, tp=self.tp),
             0.0,
+            HALF_BLOCK,
         ]
         grids = [0.0, CONTEXTS_PER_OCTAVE, 0.0, CHUNKS_PER_OCTAVE, 0.0, PASTS_PER_OCTAVE]
         return StepTables(
@@ -235,6 +249,7 @@ class StepTimeModel:
             head_s=_from_zero(self.head_s(sequences)),
             decode_s=np.vstack([np.zeros(contexts.size), decode]),
             prefill_s=np.ascontiguousarray(prefill),
+            uneven=_from_zero(self.uneven(sequences)),
             bounds=np.array(grids, dtype=np.float64),
             linear_bytes=_from_zero(touched),
             compute_share=_from_zero(self._compute_share(rows, linear)),

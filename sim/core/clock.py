@@ -10,7 +10,14 @@ import numpy as np
 from sim.core.jit import compiled
 from sim.core.layout import ITL_BINS, ITL_BINS_PER_E, ITL_MIN_S, Record, StepTables
 
-__all__ = ["count_gap", "dispatch_s", "gpu_s", "prefill_attention_s", "run_step"]
+__all__ = [
+    "count_gap",
+    "decode_attention_s",
+    "dispatch_s",
+    "gpu_s",
+    "prefill_attention_s",
+    "run_step",
+]
 
 EAGER, PIECEWISE, GRAPH = 0, 1, 2
 
@@ -73,12 +80,31 @@ def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
 
 
 @compiled
-def _decode_attention_s(tables: StepTables, sequences: int, context: float) -> float:
+def decode_attention_s(tables: StepTables, sequences: int, context: float, squares: float) -> float:
+    """Return attention seconds of decoding sequences.
+
+    Uneven contexts take longer than even ones of the same sum: their last blocks are partly
+    empty, and the units that have short ones wait for the others.
+
+    Parameters
+    ----------
+    tables : StepTables
+        Tabulated kernels.
+    sequences : int
+        Decoding sequences.
+    context, squares : float
+        Sum of their contexts, and of the squares of their contexts.
+    """
     if sequences == 0:
         return 0.0
+    mean = context / sequences
+    variance = max(squares / sequences - mean * mean, 0.0)
+    spread = np.sqrt(variance) / max(mean, 1.0)
     row = tables.decode_s[sequences]
-    i, u = _grid(tables.bounds, 0, context / sequences, row.size)
-    return row[i] * (1.0 - u) + row[i + 1] * u
+    mean += tables.counts[5] * min(spread * 10.0, 1.0)
+    i, u = _grid(tables.bounds, 0, mean, row.size)
+    even = row[i] * (1.0 - u) + row[i + 1] * u
+    return even * (1.0 + tables.uneven[sequences] * spread)
 
 
 @compiled
@@ -88,6 +114,7 @@ def gpu_s(
     prefill_attention: float,
     decodes: int,
     context: float,
+    squares: float,
     logits: int,
 ) -> float:
     """Return GPU seconds of a step at the power cap: the sum of its kernels.
@@ -100,13 +127,13 @@ def gpu_s(
         Prompt tokens computed.
     prefill_attention : float
         Attention time of the prompt chunks [s].
-    decodes, context : int, float
-        Decoding sequences and the sum of their contexts [token].
+    decodes, context, squares : int, float, float
+        Decoding sequences, the sum of their contexts [token], and of the squares of these.
     logits : int
         Sequences that need output logits.
     """
     tokens = prefill_tokens + decodes
-    decode = _decode_attention_s(tables, decodes, context)
+    decode = decode_attention_s(tables, decodes, context, squares)
     return tables.linear_s[tokens] + tables.head_s[logits] + prefill_attention + decode
 
 
@@ -171,6 +198,7 @@ def run_step(
     pairs: float,
     decodes: int,
     context: int,
+    squares: float,
     logits: int,
 ) -> float:
     """Dispatch one step at `state.now`, let the GPU run it, and book its time and energy.
@@ -183,7 +211,7 @@ def run_step(
     _update_level(state, knobs)
     tokens = prefill_tokens + decodes
     host, launch = dispatch_s(state, knobs, tokens, prefill_tokens > 0)
-    raw = gpu_s(tables, prefill_tokens, prefill_attention, decodes, context, logits)
+    raw = gpu_s(tables, prefill_tokens, prefill_attention, decodes, context, squares, logits)
     seconds = raw * _speed(state, knobs, tables.compute_share[tokens])
     lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
     dispatched = state.now + host

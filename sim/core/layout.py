@@ -221,17 +221,26 @@ class StepTables(NamedTuple):
         Attention of one prompt chunk over a past [s].
     bounds : (6,)
         log2 of first context and points per octave, of chunk grid, of past grid.
-    linear_bytes, head_flops, ... : see `sim.steptime`.
+    uneven : (max_seqs + 1,)
+        Relative extra of decode attention per unit of spread (deviation over mean of contexts).
+    linear_bytes : (max_tokens + 1,)
+        Weights that a step reads [byte].
+    compute_share : (max_tokens + 1,)
+        How compute-bound the token-wise kernels are [0..1].
+    counts : (6,)
+        FLOPs per token, per logit and per query-key pair, KV bytes per token, output-head bytes,
+        tokens by which uneven contexts overfill their last attention block.
     """
 
     linear_s: Floats
     head_s: Floats
     decode_s: Floats
     prefill_s: Floats
+    uneven: Floats
     bounds: Floats
     linear_bytes: Floats
     compute_share: Floats
-    counts: Floats  # flops/token, flops/logit, flops/query-key pair, kv bytes/token, head bytes
+    counts: Floats
 
 
 class BlockPool(NamedTuple):

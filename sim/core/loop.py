@@ -128,13 +128,14 @@ def _general_step(
     requests, batch, batch_tokens = records[0], lanes.batch, lanes.batch_tokens
     schedule_s = state.now
     prefills, prefill_tokens, decodes, context = 0, 0, 0, 0
-    pairs, attention = 0.0, 0.0
+    pairs, attention, squares = 0.0, 0.0, 0.0
     for i in range(state.n_batch):
         request, tokens = requests[batch[i]], batch_tokens[i]
         past = request.computed - tokens
         if tokens == 1 and past >= request.prompt_tokens:
             decodes += 1
             context += past
+            squares += float(past) * past
         else:
             prefills += 1
             prefill_tokens += tokens
@@ -142,7 +143,7 @@ def _general_step(
             attention += prefill_attention_s(tables, tokens, past)
     logits = state.n_emitting
     seen = run_step(
-        tables, state, knobs, prefill_tokens, attention, pairs, decodes, context, logits
+        tables, state, knobs, prefill_tokens, attention, pairs, decodes, context, squares, logits
     )
     state.prefilled += prefill_tokens
     _log(state, rows, schedule_s, prefills, prefill_tokens, pairs, decodes, context)
@@ -174,17 +175,24 @@ def _steps_to_next_end(state: Record, requests: Record, lanes: Lanes) -> int:
 
 
 @compiled
-def _fill_phases(state: Record, knobs: Record, requests: Record, lanes: Lanes) -> int:
-    """Count running requests by context modulo block size; return the sum of contexts."""
+def _fill_phases(state: Record, knobs: Record, requests: Record, lanes: Lanes) -> tuple[int, float]:
+    """Count running requests by context modulo block size.
+
+    Returns
+    -------
+    tuple of int and float
+        Sum of contexts, and of their squares.
+    """
     phase, running, held = lanes.phase, lanes.running, lanes.held
     phase[:] = 0
-    context, size = 0, knobs.block_size
+    context, squares, size = 0, 0.0, knobs.block_size
     for i in range(state.n_running):
         request = requests[running[i]]
         context += request.computed
+        squares += float(request.computed) * request.computed
         if knobs.reserve == 0 or request.computed >= held[request.slot] * size:
             phase[request.computed % size] += 1
-    return context
+    return context, squares
 
 
 @compiled
@@ -255,7 +263,7 @@ def _macro_steps(
     if most <= 0:
         return
     n, size = state.n_running, knobs.block_size
-    context = _fill_phases(state, knobs, requests, lanes)
+    context, squares = _fill_phases(state, knobs, requests, lanes)
     free_before, taken, steps, level = state.free_blocks, 0, 0, state.level
     while steps < most and state.now < until and not _arrival_due(state, requests, lanes):
         new = lanes.phase[(size - steps % size) % size]
@@ -264,7 +272,7 @@ def _macro_steps(
         taken += new
         state.free_blocks = free_before - taken
         schedule_s = state.now
-        seen = run_step(tables, state, knobs, 0, 0.0, 0.0, n, context, n)
+        seen = run_step(tables, state, knobs, 0, 0.0, 0.0, n, context, squares, n)
         if (steps == 0 and not state.row_open) or knobs.every_step or state.level != level:
             _log(state, rows, schedule_s, 0, 0, 0.0, n, context)
             level = state.level
@@ -273,6 +281,7 @@ def _macro_steps(
         count_gap(lanes.gaps, seen - state.output_s, n)
         state.output_s = seen
         state.now = seen + knobs.bookkeeping_s + knobs.bookkeeping_per_request_s * n
+        squares += 2.0 * context + n
         context += n
         steps += 1
         state.row_open = 1

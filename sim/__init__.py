@@ -1,6 +1,31 @@
-"""Join hardware, workloads and policies into a simulated deployment."""
+"""Join hardware, workloads and policies into a simulated deployment.
 
-from sim.scenario import Scenario, load_scenario
-from sim.simulation import Result, simulate
+Names are imported when they are first used, so that ``roofcast --help`` does not wait for numba.
+A module of this package must not bear a name of `__all__`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario, load_scenario
+    from sim.simulation import Result, simulate
 
 __all__ = ["Result", "Scenario", "load_scenario", "simulate"]
+
+_HOMES = {
+    "Result": "sim.simulation",
+    "Scenario": "sim.scenario",
+    "load_scenario": "sim.scenario",
+    "simulate": "sim.simulation",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sim' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

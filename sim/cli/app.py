@@ -1,0 +1,99 @@
+"""The application: the commands of this package and those that entry points declare."""
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import typer
+
+from sim.cli.guard import guarded
+
+__all__ = ["COMMANDS", "GROUP", "build_app", "main", "run"]
+
+GROUP = "roofcast.commands"
+Command = Callable[..., Any]
+
+# name -> module and function; the order is that of the help
+COMMANDS = {
+    "simulate": "sim.cli.simulate:simulate",
+}
+
+
+def build_app() -> typer.Typer:
+    """Return the application with all commands."""
+    app = typer.Typer(
+        name="roofcast",
+        help="Simulate and plan AI-inference hardware: latency, throughput, watts and money.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name, command in [*_own(), *_declared()]:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(guarded(command))
+    return app
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"roofcast {version_of('roofcast')}")
+        raise typer.Exit
+
+
+def _own() -> Iterator[tuple[str, Command]]:
+    for name, place in COMMANDS.items():
+        module, function = place.split(":")
+        yield name, getattr(import_module(module), function)
+
+
+def _declared() -> Iterator[tuple[str, Any]]:
+    """Yield commands of other packages; one that cannot be imported is named and left out."""
+    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+        try:
+            yield point.name, point.load()
+        except (ImportError, AttributeError) as e:
+            typer.echo(f"Warning: command {point.name!r} is left out: {e}", err=True)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0 done, 1 objective missed, 2 bad input.
+
+    Examples
+    --------
+    >>> run(["list", "nonsense"])
+    2
+    """
+    try:
+        code = build_app()(arguments, standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except Exception as e:  # usage errors of the parser, whatever its class is called
+        format_message = getattr(e, "format_message", None)
+        if format_message is None:
+            raise
+        typer.echo(_usage(e, format_message()), err=True)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Exception, message: str) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "roofcast"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return message
+    return f"Error: {message.rstrip('.')}; see {path} --help"
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(run())

@@ -1,0 +1,29 @@
+"""Metrics of a simulation: one function with one decorator each.
+
+Lists on the command line, the table of the report and the page follow from the registry.
+"""
+
+from sim.metrics import devices, energy, latency, rates, waits
+from sim.metrics.base import Metric, Observed, distribution, metric, metrics, weighted_percentile
+from sim.metrics.summary import measure, metric_table, summary
+from sim.metrics.window import Window, mser, observation_window
+
+__all__ = [
+    "Metric",
+    "Observed",
+    "Window",
+    "devices",
+    "distribution",
+    "energy",
+    "latency",
+    "measure",
+    "metric",
+    "metric_table",
+    "metrics",
+    "mser",
+    "observation_window",
+    "rates",
+    "summary",
+    "waits",
+    "weighted_percentile",
+]

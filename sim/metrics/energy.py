@@ -1,0 +1,89 @@
+"""Joules and watts: what prompts, outputs and waiting cost, and how warm it gets."""
+
+from sim.metrics.base import Observed, Value, metric
+from sim.metrics.rates import output_tokens
+
+__all__ = ["busy_energy_j", "idle_energy_j", "prefill_energy_j"]
+
+
+def busy_energy_j(seen: Observed) -> float:
+    """Return joules of all accelerators while they compute [J]."""
+    return seen.step_sum("energy_j") * seen.ranks
+
+
+@metric("energy_idle_j", "J", "energy of accelerators that wait", "energy")
+def idle_energy_j(seen: Observed) -> float:
+    """Return joules of all accelerators while they do not compute, to the window's end [J]."""
+    idle_s = max(seen.device_s - seen.step_sum("gpu_s"), 0.0)
+    return idle_s * seen.knob("idle_w") * seen.ranks
+
+
+@metric("energy_prefill_j", "J", "energy of computing prompts", "energy")
+def prefill_energy_j(seen: Observed) -> float:
+    """Return joules caused by prompts [J].
+
+    Steps of prompts only count whole; mixed steps are split as over the whole run.
+    """
+    steps = seen.steps
+    mixed = (steps["prefill_tokens"] > 0) & (steps["decode_requests"] > 0)
+    pure = (steps["prefill_tokens"] > 0) & ~mixed
+    of_mixed = float(steps["energy_j"][mixed].sum())
+    known = float(seen.result.totals["prefill_energy_j"].sum()) - float(
+        steps["energy_j"][pure].sum()
+    )
+    share = min(max(known / of_mixed, 0.0), 1.0) if of_mixed else 0.0
+    inside = steps["energy_j"] * steps["share"]
+    return float(inside[pure].sum() + share * inside[mixed].sum()) * seen.ranks
+
+
+@metric("energy_decode_j", "J", "energy of computing output tokens", "energy")
+def decode_energy_j(seen: Observed) -> float:
+    """Return joules caused by output tokens [J]."""
+    return busy_energy_j(seen) - prefill_energy_j(seen)
+
+
+@metric("energy_j", "J", "energy of all accelerators", "energy")
+def energy_j(seen: Observed) -> float:
+    """Return all joules [J]."""
+    return busy_energy_j(seen) + idle_energy_j(seen)
+
+
+@metric("energy_per_output_token_j", "J", "all energy per output token", "energy")
+def energy_per_output_token_j(seen: Observed) -> Value:
+    """Return joules per output token [J]."""
+    tokens = output_tokens(seen)
+    return energy_j(seen) / tokens if tokens else None
+
+
+@metric("decode_energy_per_output_token_j", "J", "decode energy per output token", "energy")
+def decode_energy_per_output_token_j(seen: Observed) -> Value:
+    """Return joules that outputs caused, per output token [J]."""
+    tokens, joules = output_tokens(seen), decode_energy_j(seen)
+    return joules / tokens if tokens else None
+
+
+@metric("prefill_energy_per_prompt_token_j", "J", "prefill energy per computed token", "energy")
+def prefill_energy_per_prompt_token_j(seen: Observed) -> Value:
+    """Return joules that prompts caused, per prompt token computed [J]."""
+    tokens = seen.step_sum("prefill_tokens")
+    return prefill_energy_j(seen) / tokens if tokens else None
+
+
+@metric("power_mean_w", "W", "mean power of all accelerators", "energy")
+def power_mean_w(seen: Observed) -> Value:
+    """Return joules over seconds [W]."""
+    return energy_j(seen) / seen.window.span_s
+
+
+@metric("power_max_w", "W", "largest power of one accelerator over its power window", "energy")
+def power_max_w(seen: Observed) -> Value:
+    """Return the largest moving mean of one accelerator's watts [W]."""
+    inside = seen.steps[seen.steps["share"] > 0]
+    return float(inside["window_w"].max()) if len(inside) else None
+
+
+@metric("temperature_max_c", "degC", "highest temperature of an accelerator", "energy")
+def temperature_max_c(seen: Observed) -> Value:
+    """Return the highest temperature after a step [degC]."""
+    inside = seen.steps[seen.steps["share"] > 0]
+    return float(inside["temperature_c"].max()) if len(inside) else None

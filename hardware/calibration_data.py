@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from hardware.kernels_families import Family
-from hardware.kernels_forms import Array, Coefficients
+from hardware.kernels_forms import Array, Chip, Coefficients, Shape
 from hardware.kernels_residual import Hyper, Process
 
 __all__ = ["Calibration", "FamilyFit"]
@@ -44,6 +46,14 @@ class FamilyFit:
             return None
         x, _ = family.matrix(family.shape(*self.shapes.T))
         return Process(self.hyper, x, self.weights, float(self.log_residual.mean()))
+
+    def predict(self, family: Family, chip: Chip, shape: Shape) -> Array:
+        """Return the time of shapes, form and residual at each one exactly [s]."""
+        formed = family.form(shape, chip, self.coefficients)
+        process = self.process(family)
+        if process is None:
+            return formed
+        return formed * np.exp(process.predict(family.matrix(shape)[0]).reshape(formed.shape))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from hardware.calibration_data import Calibration, FamilyFit
+from hardware.calibration_mixed import MIXED, MIXED_PARTS, mixed_table
 from hardware.kernels_families import FAMILIES, Family
 from hardware.kernels_forms import Array, Chip, Coefficients
 from hardware.kernels_residual import condition, fit_hyper
@@ -35,14 +36,18 @@ def fit(
     """
     made = Calibration(accelerator, source, date, {}, _launch(traces.get("launch")))
     for name, family in FAMILIES.items():
-        if name in traces and _possible(family, chip):
-            fitted = fit_family(family, traces[name], chip, made.start(family))
+        if name in traces and _possible(family, chip, made):
+            table = traces[name]
+            if name == MIXED:
+                table = mixed_table(table, made, chip)
+            fitted = fit_family(family, table, chip, made.start(family))
             made = replace(made, families={**made.families, name: fitted})
     return made
 
 
-def _possible(family: Family, chip: Chip) -> bool:
-    return family.precision in ("", *chip.peaks)
+def _possible(family: Family, chip: Chip, made: Calibration) -> bool:
+    parts = set(MIXED_PARTS) if family.name == MIXED else set()
+    return family.precision in ("", *chip.peaks) and parts <= set(made.families)
 
 
 def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficients) -> FamilyFit:
@@ -52,7 +57,7 @@ def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficie
     coefficients = fit_coefficients(family, shapes, seconds, chip, start)
     shape = family.shape(*shapes.T)
     left = np.log(seconds / family.form(shape, chip, coefficients))
-    if len(left) < FEWEST_FOR_RESIDUAL:
+    if len(left) < FEWEST_FOR_RESIDUAL or family.features is None:
         return FamilyFit(coefficients, shapes, left)
     x, axes = family.matrix(shape)
     hyper = fit_hyper(x, left - left.mean(), axes)

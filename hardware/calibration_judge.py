@@ -109,6 +109,12 @@ METHODS: dict[str, Method] = {
 }
 
 
+def _by_parts(known: _Table, asked: _Table) -> Array:
+    """Decode part plus prefill part, at the mean context."""
+    shape = asked.shape()
+    return shape["decode_s"] + shape["prefill_s"]
+
+
 def held_out(
     calibration: Calibration, name: str, chip: Chip, split: str, method: str = "model"
 ) -> Array:
@@ -123,16 +129,16 @@ def held_out(
     split : str
         shape, layout or extent.
     method : str
-        A key of `METHODS`.
+        A key of `METHODS`, or for mixed attention ``parts`` (the sum of its two parts).
 
     Returns
     -------
     array (N,)
         Empty where there are fewer than two groups.
     """
-    table = _table(calibration, name, chip)
+    table, predict = _table(calibration, name, chip), {**METHODS, "parts": _by_parts}[method]
     left = [
-        np.log(table.seconds[out] / METHODS[method](table.part(~out), table.part(out)))
+        np.log(table.seconds[out] / predict(table.part(~out), table.part(out)))
         for out in _folds(table, split)
     ]
     return np.concatenate(left) if left else np.empty(0)
@@ -204,7 +210,7 @@ def residual_table(
         _row(name, split, method, held_out(calibration, name, chip, split, method))
         for name in families or calibration.families
         for split in SPLITS
-        for method in METHODS
+        for method in (METHODS if FAMILIES[name].features else ("model", "parts"))
     ]
     table = pd.DataFrame(rows, columns=["family", "split", "method", *_ERRORS])
     return table[table["shapes"] > 0].reset_index(drop=True)

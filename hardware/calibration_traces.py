@@ -12,6 +12,7 @@ from hardware.kernels_forms import GEMM_TYPES
 __all__ = ["TRACE_COLUMNS", "read_traces"]
 
 _HEADS = ("n_heads", "n_kv_heads", "head_dim")
+_EXPERTS = ("experts", "top_k", "hidden", "intermediate")
 TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{f"gemm_{dtype}": ("dtype", "m", "n", "k", "us") for dtype in GEMM_TYPES},
     "gemm_sparse24_bf16": ("m", "n", "k", "dense_us", "sparse24_us"),
@@ -23,7 +24,7 @@ TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
         "unfused_peak_mb",
     ),
     "elementwise": ("op", "tokens", "width", "bytes", "us"),
-    "moe_bf16": ("experts", "top_k", "hidden", "intermediate", "tokens", "us"),
+    **{name: (*_EXPERTS, "tokens", "us") for name in FAMILIES if name.startswith("moe_")},
     "memory": ("op", "bytes", "us"),
     "launch": ("case", "kernels", "us_per_kernel"),
 }
@@ -110,9 +111,20 @@ def _split(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame
     if kind == "memory":
         parts = table.groupby("op")
         return {str(op): part for op, part in parts if op in COPY_PATHS}
-    if kind in FAMILIES:
+    if kind == "attention_mixed":
+        _check_sequences(table["seqs_q_context"], path)
+    elif kind in FAMILIES:
         table = table[[*FAMILIES[kind].extents, "s"]]
     return {kind: table}
+
+
+def _check_sequences(column: "pd.Series[str]", path: Path) -> None:
+    good = column.astype(str).str.fullmatch(r"[1-9]\d*:[1-9]\d*( [1-9]\d*:[1-9]\d*)*")
+    if not good.all():
+        first = int(np.flatnonzero(~good.to_numpy())[0])
+        what = f"seqs_q_context = {str(column.iloc[first])[:60]!r}"
+        where = f"{path} line {first + 2}"
+        raise InputError(what, where, "q:context per sequence, blanks between", "mend that line")
 
 
 def _check_words(column: "pd.Series[str]", known: dict[str, float], path: Path) -> None:

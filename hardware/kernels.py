@@ -19,8 +19,10 @@ from numpy.typing import ArrayLike
 from formats import InputError, did_you_mean
 from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration
+from hardware.kernels_experts import inclusion, touched_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, Family
 from hardware.kernels_forms import GEMM_TYPES, Array, Chip
+from hardware.kernels_mixed import longest_context, padded_context
 from hardware.kernels_residual import interpolate
 from hardware.specs import AcceleratorSpec
 
@@ -191,17 +193,37 @@ class KernelModel:
         kv_heads: int,
         head_dim: int,
         kv_dtype: str = "bf16",
+        *,
+        chunks: ArrayLike = 1,
+        spread: ArrayLike = 0.0,
+        longest: ArrayLike | None = None,
     ) -> Array:
-        """Return the time of a batch of decoding sequences beside one prefill chunk [s].
+        """Return the time of decoding sequences of uneven contexts beside prompt chunks [s].
 
-        Measured to be the sum of the two parts, not their maximum. A part of size 0 (batch or q)
-        takes no time.
+        Parameters
+        ----------
+        batch : array
+            Decoding sequences; 0 for prompt chunks alone.
+        context : array
+            Their mean KV tokens.
+        q, past : array
+            New and cached tokens of each chunk; q of 0 for decoding alone. Unequal chunks:
+            `hardware.kernels_mixed.mean_chunk`.
+        chunks : array
+            Number of chunks.
+        spread : array
+            Standard deviation over mean of the decoding contexts. Even contexts cost least.
+        longest : array, optional
+            Longest decoding context; by default typical of lognormal contexts.
         """
-        layout = (heads, kv_heads, head_dim, kv_dtype)
-        decoding, chunk = np.asarray(batch, float), np.asarray(q, float)
-        first = self.attention_decode(np.maximum(decoding, 1), context, *layout)
-        second = self.attention_prefill(np.maximum(chunk, 1), past, *layout)
-        return np.where(decoding > 0, first, 0.0) + np.where(chunk > 0, second, 0.0)
+        layout = (heads, kv_heads, head_dim)
+        most = longest_context(batch, context, spread) if longest is None else longest
+        decoding, new = np.asarray(batch, float), np.asarray(q, float)
+        mean = np.maximum(padded_context(context, spread), 1)
+        first = self.attention_decode(np.maximum(decoding, 1), mean, *layout, kv_dtype)
+        second = self.attention_prefill(np.maximum(new, 1), past, *layout, kv_dtype, chunks)
+        parts = (np.where(decoding > 0, first, 0.0), np.where(new > 0, second, 0.0))
+        return self.time("attention_mixed", *parts, batch, spread, most, new * chunks, *layout)
 
     def attention_unfused(self, q: ArrayLike, heads: int, head_dim: int) -> Array:
         """Return the time of causal attention as separate product and softmax kernels [s]."""
@@ -215,13 +237,34 @@ class KernelModel:
         hidden: int,
         intermediate: int,
         dtype: str = "bf16",
+        popularity: float = 0.0,
     ) -> Array:
-        """Return the time of one layer's routed experts, uniform routing [s]."""
+        """Return the time of one layer's routed experts [s].
+
+        Parameters
+        ----------
+        tokens : array
+            Tokens of the step.
+        experts, top_k : int
+            Experts held, and how many of them a token passes.
+        hidden, intermediate : int
+            Width of the model and of one expert.
+        dtype : str
+            bf16, fp16, fp8, int8, w4a16 or fp4.
+        popularity : float
+            Zipf exponent of how often experts are chosen; 0 is uniform. A skewed choice touches
+            fewer experts, so fewer weights are read.
+        """
         if f"moe_{dtype}" not in FAMILIES:
             known = [name.removeprefix("moe_") for name in FAMILIES if name.startswith("moe_")]
             hint = did_you_mean(dtype, known)
             raise InputError(f"no expert type named {dtype!r}", repair=hint)
-        return self.time(f"moe_{dtype}", tokens, experts, top_k, hidden, intermediate)
+        name, layout = f"moe_{dtype}", (experts, top_k, hidden, intermediate)
+        if popularity == 0:
+            return self.time(name, tokens, *layout)
+        counts = np.asarray(tokens, float)
+        touched = touched_experts(counts, inclusion(experts, top_k, popularity))
+        return self._time(name, {**FAMILIES[name].shape(counts, *layout), "distinct": touched})
 
     def elementwise(self, op: str, tokens: ArrayLike, width: int) -> Array:
         """Return the time of an element-wise kernel over tokens x width [s]."""
@@ -260,12 +303,14 @@ class KernelModel:
 
     def time(self, name: str, *extents: ArrayLike) -> Array:
         """Return the time of any family's kernel, extents in the order of the family [s]."""
+        return self._time(name, FAMILIES[name].shape(*extents))
+
+    def _time(self, name: str, shape: Mapping[str, Array]) -> Array:
         family = FAMILIES[name]
         if family.precision and family.precision not in self.chip.peaks:
             known = ", ".join(self.chip.peaks)
             what = f"this chip has no {family.precision} peak, which {name} needs"
             raise InputError(what, allowed=known, repair="choose another type")
-        shape = family.shape(*extents)
         formed = family.form(shape, self.chip, self._fit(name).coefficients)
         surface = self._surface(family, tuple(float(shape[part]) for part in family.layout))
         return formed if surface is None else formed * np.exp(surface(shape))

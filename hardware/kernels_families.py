@@ -11,6 +11,8 @@ from functools import partial
 import numpy as np
 
 from formats import InputError, did_you_mean
+from hardware import kernels_attention as attention
+from hardware import kernels_experts as experts
 from hardware import kernels_forms as forms
 from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Coefficients, GemmType, Shape
 
@@ -47,7 +49,7 @@ class Family:
     start : mapping
         Coefficients to start a fit from.
     features : callable
-        Shape to (running features, layout features), log2.
+        Shape to (running features, layout features), log2; None where the form has no residual.
     parent : str
         Family whose coefficients serve when a chip has no traces of this one.
     precision : str
@@ -61,7 +63,7 @@ class Family:
     layout: tuple[str, ...]
     form: Callable[[Shape, Chip, Coefficients], Array]
     start: Mapping[str, float]
-    features: Callable[[Shape], tuple[list[Array], list[Array]]]
+    features: Callable[[Shape], tuple[list[Array], list[Array]]] | None
     offsets: tuple[float, ...] = ()
     parent: str = ""
     precision: str = ""
@@ -85,6 +87,8 @@ class Family:
 
     def matrix(self, shape: Shape) -> tuple[Array, int]:
         """Return features (N, F) of a shape, and how many of them run."""
+        if self.features is None:
+            return np.empty((len(next(iter(shape.values()))), 0)), 0
         run, layout = self.features(shape)
         columns = np.broadcast_arrays(*run, *layout)
         return np.stack([c.ravel() for c in columns], axis=1), len(run)
@@ -160,6 +164,14 @@ _PREFILL_START = {
     "balance": 3.0,
     "sharpness": 2.0,
 }
+_MIXED_START = {
+    "uneven": 0.4,
+    "items": 0.5,
+    "unit_memory": 1.1,
+    "splits": 3.0,
+    "launch_s": 6e-6,
+    "sharpness": 2.0,
+}
 _UNFUSED_START = {
     "matrix": 0.6,
     "memory": 0.8,
@@ -229,7 +241,10 @@ def _elementwise_family(op: str) -> Family:
 
 
 def _moe_family(dtype: str) -> Family:
-    form, parent = partial(forms.moe, kind=GEMM_TYPES[dtype]), "" if dtype == "bf16" else "moe_bf16"
+    form, parent = (
+        partial(experts.moe, kind=GEMM_TYPES[dtype]),
+        "" if dtype == "bf16" else "moe_bf16",
+    )
     start, features, precision = _MOE_START, _moe_features, GEMM_TYPES[dtype].precision
     name, axes = f"moe_{dtype}", ("tokens",)
     return Family(name, axes, _MOE_LAYOUT, form, start, features, (), parent, precision)
@@ -249,7 +264,7 @@ _LISTED = [
         "attention_decode",
         ("batch", "context"),
         _HEADS,
-        forms.attention_decode,
+        attention.attention_decode,
         _DECODE_START,
         _decode_features,
     ),
@@ -257,16 +272,24 @@ _LISTED = [
         "attention_prefill",
         ("q", "past", "batch"),
         _HEADS,
-        forms.attention_prefill,
+        attention.attention_prefill,
         _PREFILL_START,
         _prefill_features,
         (0.0, 256.0, 0.0),
     ),
     Family(
+        "attention_mixed",
+        ("decode_s", "prefill_s", "batch", "spread", "longest", "q"),
+        _HEADS,
+        attention.attention_mixed,
+        _MIXED_START,
+        None,
+    ),
+    Family(
         "attention_unfused",
         ("q",),
         ("heads", "head_dim"),
-        forms.attention_unfused,
+        attention.attention_unfused,
         _UNFUSED_START,
         _unfused_features,
     ),

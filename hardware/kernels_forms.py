@@ -21,15 +21,12 @@ __all__ = [
     "Coefficients",
     "GemmType",
     "Shape",
-    "attention_decode",
-    "attention_prefill",
-    "attention_unfused",
     "copy",
-    "distinct_experts",
     "elementwise",
     "gemm",
     "gemm_blocked",
-    "moe",
+    "soft_maximum",
+    "tile_time_per_k",
 ]
 
 Array: TypeAlias = NDArray[np.float64]
@@ -39,9 +36,6 @@ Form: TypeAlias = Callable[[Shape, "Chip", Coefficients], Array]
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256), (256, 128))
 SPLITS = (1, 2, 3, 4, 6, 8)
-ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
-EXPERT_BLOCKS, EXPERT_COLUMNS = (16, 32, 64, 128), 128  # tiles of the fused experts kernel
-SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,7 @@ def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     best = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape), np.inf)
     for rows, columns in TILES:
         grid = np.ceil(padded / rows) * np.ceil(n / columns)
-        per_k = _tile_time_per_k(np.minimum(m, rows), rows, columns, chip, c, kind)
+        per_k = tile_time_per_k(np.minimum(m, rows), rows, columns, chip, c, kind)
         for split in SPLITS:
             waves = np.ceil(grid * split / chip.units)
             time = waves * (per_k * k / split + c["tile_s"])
@@ -166,9 +160,13 @@ def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     return c["launch_s"] + soft_maximum(best, memory, c["sharpness"])
 
 
-def _tile_time_per_k(
+def tile_time_per_k(
     used: Array, rows: int, columns: int, chip: Chip, c: Coefficients, kind: GemmType
 ) -> Array:
+    """Return the time of one tile on one unit, per step along k [s]: multiply or load.
+
+    `used` of its `rows` hold data; only those are loaded, all are multiplied.
+    """
     unit_flops = chip.peaks[kind.precision] * kind.speedup / chip.units * c["matrix"]
     unit_bytes = chip.memory * c["cache"] / chip.units
     multiply = 2.0 * rows * columns / unit_flops
@@ -200,108 +198,6 @@ def _block_launch(
     moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output
     memory = moved / (chip.memory * c["memory"])
     return c["launch_s"] + soft_maximum(2 * n * k * multiply / peak, memory, c["sharpness"])
-
-
-def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-    """Return the time of one new token per sequence over its KV cache [s].
-
-    Work items are (sequence, KV head, split of the context), in waves over the units, each with a
-    start-up time; the cache is read once, by heads padded to 64 rows of a matrix unit.
-    """
-    batch, context, d = shape["batch"], shape["context"], shape["head_dim"]
-    items = batch * shape["kv_heads"]
-    splits = _splits(items, context, chip.units)
-    start = np.ceil(items * splits / chip.units) * c["tile_s"]
-    memory = items * context * d * 4 / (chip.memory * c["memory"])
-    rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
-    compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
-    combine = np.where(splits > 1, c["split_s"], 0.0)
-    return c["launch_s"] + combine + start + np.maximum(memory, compute)
-
-
-def _splits(items: Array, context: Array, units: int) -> Array:
-    """Return into how many parts the context of each item is split to fill the units."""
-    wanted = np.floor(units / np.maximum(items, 1))
-    return np.clip(wanted, 1, np.ceil(context / SPLIT_TOKENS))
-
-
-def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-    """Return the time of causal attention of q new tokens after `past` cached ones [s].
-
-    FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
-    is 128 rows of (query, head of one KV group); few tiles split their context. Tiles of equal
-    length (much past) run in whole waves, those of a causal triangle fill the gaps.
-    """
-    q, past, batch = shape["q"], shape["past"], shape["batch"]
-    kv, d = shape["kv_heads"], shape["head_dim"]
-    context = past + q
-    tiles = batch * kv * np.ceil(q * shape["heads"] / kv / ATTENTION_ROWS)
-    splits = _splits(tiles, context, chip.units)
-    share = tiles * splits / chip.units
-    waves = share * q / context + np.ceil(share) * past / context
-    per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
-    level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
-    longest = c["tile_s"] + per_token * context
-    memory = batch * context * kv * d * 4 / (chip.memory * c["memory"])
-    combine = np.where(splits > 1, c["split_s"], 0.0)
-    busy = soft_maximum(level, longest, c["balance"])
-    return c["launch_s"] + combine + soft_maximum(busy, memory, c["sharpness"])
-
-
-def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-    """Return the time of attention as separate product, softmax and product kernels [s].
-
-    The q x q scores pass main memory about eight times (write, scale, mask, softmax, read), and
-    nothing is skipped above the diagonal.
-    """
-    q, heads, d = shape["q"], shape["heads"], shape["head_dim"]
-    scores = heads * q * q
-    compute = 4 * scores * d / (chip.attention_peak * c["matrix"])
-    passes = 8 * scores * 2
-    fast = passes / (chip.memory * c["cache"])
-    slow = passes / (chip.memory * c["memory"])
-    spilled = 1 / (1 + (chip.l2_bytes * c["cache_share"] / (2 * scores * 2)) ** 2)
-    return c["launch_s"] + compute + fast + spilled * slow
-
-
-def distinct_experts(tokens: Array, experts: Array, top_k: Array) -> Array:
-    """Return the expected number of experts that `tokens` tokens touch, uniform routing.
-
-    E (1 - (1 - k/E)^t); with k = E every expert is touched.
-
-    Examples
-    --------
-    >>> float(distinct_experts(np.array(1.0), np.array(8.0), np.array(2.0)))
-    2.0
-    """
-    return experts * (1 - (1 - np.minimum(top_k / experts, 1)) ** tokens)
-
-
-def moe(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
-    """Return the time of gated experts (two products up, one down) on routed tokens [s].
-
-    Weights of the touched experts are read once; each expert's rows are padded to a block, by
-    half a block on average; rows pass memory between the products. `distinct` of the shape, when
-    given, replaces the number of experts that uniform routing touches.
-    """
-    tokens, hidden, inter = shape["tokens"], shape["hidden"], shape["intermediate"]
-    touched = shape.get("distinct")
-    if touched is None:
-        touched = distinct_experts(tokens, shape["experts"], shape["top_k"])
-    rows = tokens * shape["top_k"]
-    memory = touched * 3 * hidden * inter * kind.weight / (chip.memory * c["memory"])
-    traffic = rows * (3 * hidden + 6 * inter) * 2 / (chip.memory * c["traffic"])
-    best = np.full(np.shape(memory + traffic), np.inf)
-    for block in EXPERT_BLOCKS:
-        blocks = np.maximum(rows / block + touched / 2, touched)
-        used = np.minimum(rows / touched, block)
-        per_k = _tile_time_per_k(used, block, EXPERT_COLUMNS, chip, c, kind)
-        time = np.zeros(best.shape)
-        for n, k in ((2 * inter, hidden), (hidden, inter)):
-            waves = np.maximum(blocks * np.ceil(n / EXPERT_COLUMNS) / chip.units, 1)
-            time = time + waves * (per_k * k + c["tile_s"])
-        np.minimum(best, time, out=best)
-    return c["launch_s"] + traffic + soft_maximum(best, memory, c["sharpness"])
 
 
 def elementwise(shape: Shape, chip: Chip, c: Coefficients) -> Array:

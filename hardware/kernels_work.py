@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hardware.kernels_experts import distinct_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, COPY_PATHS
-from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Shape, distinct_experts
+from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Shape
 
 __all__ = ["work"]
 

@@ -1,0 +1,96 @@
+"""Analytic time of attention: decode, prefill, both in one call, and without a fused kernel."""
+
+import numpy as np
+
+from hardware.kernels_forms import Array, Chip, Coefficients, Shape, soft_maximum
+
+__all__ = ["attention_decode", "attention_mixed", "attention_prefill", "attention_unfused"]
+
+ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
+FULL_SHARE = 0.8  # of the units busy with tiles: FlashAttention-3 splits no context from here on
+SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
+
+
+def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of one new token per sequence over its KV cache [s].
+
+    Work items are (sequence, KV head, split of the context), in waves over the units, each with a
+    start-up time; the cache is read once, by heads padded to 64 rows of a matrix unit.
+    """
+    batch, context, d = shape["batch"], shape["context"], shape["head_dim"]
+    items = batch * shape["kv_heads"]
+    splits = _splits(items, context, chip.units)
+    start = np.ceil(items * splits / chip.units) * c["tile_s"]
+    memory = items * context * d * 4 / (chip.memory * c["memory"])
+    rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
+    compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
+    combine = np.where(splits > 1, c["split_s"], 0.0)
+    return c["launch_s"] + combine + start + np.maximum(memory, compute)
+
+
+def _splits(items: Array, context: Array, units: int) -> Array:
+    """Return into how many parts the context of each item is split to fill the units."""
+    wanted = np.floor(units / np.maximum(items, 1))
+    return np.clip(wanted, 1, np.ceil(context / SPLIT_TOKENS))
+
+
+def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of causal attention of q new tokens after `past` cached ones [s].
+
+    FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
+    is 128 rows of (query, head of one KV group); few tiles split their context. Tiles of equal
+    length (much past) run in whole waves, those of a causal triangle fill the gaps.
+    """
+    q, past, batch = shape["q"], shape["past"], shape["batch"]
+    kv, d = shape["kv_heads"], shape["head_dim"]
+    context = past + q
+    tiles = batch * kv * np.ceil(q * shape["heads"] / kv / ATTENTION_ROWS)
+    splits = _splits(tiles, context, chip.units)
+    share = tiles * splits / chip.units
+    waves = share * q / context + np.ceil(share) * past / context
+    per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
+    level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
+    longest = c["tile_s"] + per_token * context
+    memory = batch * context * kv * d * 4 / (chip.memory * c["memory"])
+    combine = np.where(splits > 1, c["split_s"], 0.0)
+    busy = soft_maximum(level, longest, c["balance"])
+    return c["launch_s"] + combine + soft_maximum(busy, memory, c["sharpness"])
+
+
+def attention_mixed(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of uneven decoding sequences beside a prefill chunk, in one call [s].
+
+    `decode_s` and `prefill_s` of the shape are the times of each part alone, at the mean context.
+    One launch is saved. Decoding alone, uneven contexts leave units idle: by `uneven` times their
+    coefficient of variation (`spread`), less when each unit has many items to even out. Beside a
+    chunk whose tiles fill the units, no context is split any more (else into `splits`), so the
+    `longest` one takes a unit a time of its own, which the rest may not cover.
+    """
+    launch, kv, d = c["launch_s"], shape["kv_heads"], shape["head_dim"]
+    decode = np.maximum(shape["decode_s"] - launch, 0)
+    chunk = np.maximum(shape["prefill_s"] - launch, 0)
+    per_unit = shape["batch"] * kv / chip.units
+    idle = c["uneven"] * shape["spread"] * np.minimum(1, 4 * per_unit)
+    alone = decode * (1 + idle / (1 + c["items"] * per_unit))
+    tiles = kv * np.ceil(shape["q"] * shape["heads"] / kv / ATTENTION_ROWS)
+    splits = np.where(tiles >= FULL_SHARE * chip.units, 1.0, c["splits"])
+    unit_bytes = chip.memory * c["unit_memory"] / chip.units
+    straggler = shape["longest"] * d * 4 / unit_bytes / splits
+    beside = soft_maximum(decode + chunk, straggler, c["sharpness"])
+    return launch + np.where(shape["q"] > 0, np.where(shape["batch"] > 0, beside, chunk), alone)
+
+
+def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of attention as separate product, softmax and product kernels [s].
+
+    The q x q scores pass main memory about eight times (write, scale, mask, softmax, read), and
+    nothing is skipped above the diagonal.
+    """
+    q, heads, d = shape["q"], shape["heads"], shape["head_dim"]
+    scores = heads * q * q
+    compute = 4 * scores * d / (chip.attention_peak * c["matrix"])
+    passes = 8 * scores * 2
+    fast = passes / (chip.memory * c["cache"])
+    slow = passes / (chip.memory * c["memory"])
+    spilled = 1 / (1 + (chip.l2_bytes * c["cache_share"] / (2 * scores * 2)) ** 2)
+    return c["launch_s"] + compute + fast + spilled * slow

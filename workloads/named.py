@@ -299,7 +299,8 @@ def _drawn(spec: WorkloadPart, streams: Streams, base: Path) -> pd.DataFrame:
         return _sessions(spec, arrivals, lengths, streams)
     table = arrival_table(arrivals, spec.duration_s, streams.arrivals, spec.count)
     if table.empty:
-        return table
+        what = f"no request arrives in {spec.duration_s:g} s"
+        raise InputError(what, "[workload]", repair="raise duration_s or the rate")
     table = table.assign(**sample_columns(lengths, len(table), streams.lengths))
     return table if spec.sharing is None else share_prefixes(table, spec.sharing, streams.sharing)
 

@@ -1,6 +1,7 @@
-"""Fit the power model on sustained work of one accelerator: ``python -m hardware.fit_power``.
+"""Fit the power model of one accelerator: ``python -m hardware.fit_power``.
 
-Rows at the full clock only: below it the cap holds the watts and activity says nothing.
+Fitted on watts of steady decoding (``power_serving.csv.gz``), where the cap does not hold; the cap
+itself is read off sustained matrix work (``power.csv.gz``) below the full clock.
 """
 
 import sys
@@ -8,63 +9,71 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import nnls
 
 from formats import atomic_write
 from hardware.catalog import load_accelerator
+from hardware.power import precision_scale
 
 __all__ = ["fit_power", "main"]
 
-DATA = Path(__file__).parent / "data"
-FULL_CLOCK = 0.999
-EXCLUDED = ("gemm_fp32",)  # vector units: another energy per FLOP
+TRACES = Path(__file__).parent / "data" / "traces"
+FULL_CLOCK, CAPPED = 0.999, 0.96
 
 
-def fit_power(
-    table: pd.DataFrame, clock_mhz: float, l2_bytes: float
-) -> tuple[float, float, float, float]:
-    """Return (base W, J per FLOP, J per byte, cap W) of sustained work.
+def features(table: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the columns 1, weight TB/s, KV TB/s, 16-bit TFLOP/s of a table of windows."""
+    scale = table["precision"].map(precision_scale)
+    flops = table["linear_flops_per_s"] * scale + table["attention_flops_per_s"]
+    parts = [table["weight_bytes_per_s"], table["kv_bytes_per_s"], flops]
+    return np.column_stack([np.ones(len(table)), *(p.to_numpy() / 1e12 for p in parts)])
+
+
+def fit_power(windows: pd.DataFrame, cap_w: float) -> npt.NDArray[np.float64]:
+    """Return (base W, J per weight byte, J per KV byte, J per 16-bit FLOP), none negative.
 
     Parameters
     ----------
-    table : DataFrame
-        Columns work, detail, watts_energy_counter, sm_mhz, flops_per_s, bytes_per_s.
-    clock_mhz : float
-        Full clock.
-    l2_bytes : float
-        Copies that fit there move nothing through main memory and are left out.
+    windows : DataFrame
+        Columns of `validation.power_windows`.
+    cap_w : float
+        Samples near it say nothing about activity and are left out [W].
     """
-    size = pd.to_numeric(table.detail, errors="coerce")
-    cached = (table.work == "copy") & (size < l2_bytes)
-    busy = table[(table.bytes_per_s > 0) & ~table.work.isin(EXCLUDED) & ~cached]
-    free = busy[busy.sm_mhz >= FULL_CLOCK * clock_mhz]
-    design = np.column_stack([np.ones(len(free)), free.flops_per_s / 1e12, free.bytes_per_s / 1e12])
-    base, per_tera, per_terabyte = nnls(design, free.watts_energy_counter.to_numpy())[0]
-    capped = busy[busy.sm_mhz < FULL_CLOCK * clock_mhz]
-    cap = float(capped.watts_energy_counter.median())
-    return float(base), float(per_tera) * 1e-12, float(per_terabyte) * 1e-12, cap
+    free = windows[windows["watts"] < CAPPED * cap_w]
+    found = nnls(features(free), free["watts"].to_numpy())[0]
+    return np.asarray(found * np.array([1.0, 1e-12, 1e-12, 1e-12]))
+
+
+def sustained_cap(table: pd.DataFrame, clock_mhz: float) -> float:
+    """Return the median watts of work that ran below the full clock [W]."""
+    capped = table[(table["flops_per_s"] > 0) & (table["sm_mhz"] < FULL_CLOCK * clock_mhz)]
+    return float(capped["watts_energy_counter"].median())
 
 
 def main(accelerator: str = "h200-sxm") -> int:
-    """Fit one accelerator's traces and write ``data/power.toml``."""
+    """Fit one accelerator's traces and write ``data/power.toml`` as shares of its datasheet."""
     spec = load_accelerator(accelerator)
-    table = pd.read_csv(DATA / "traces" / accelerator / "power.csv.gz")
-    base, per_flop, per_byte, cap = fit_power(table, spec.clock_hz / 1e6, spec.l2_bytes)
-    tdp, source = spec.tdp_w, f"{accelerator} power traces, sustained work at full clock"
+    folder = TRACES / accelerator
+    cap = sustained_cap(pd.read_csv(folder / "power.csv.gz"), spec.clock_hz / 1e6)
+    base, weights, kv, flops = fit_power(pd.read_csv(folder / "power_serving.csv.gz"), cap)
+    tdp, bandwidth = spec.tdp_w, spec.memory_bytes_per_s
     shares = {
         "base": (base / tdp, "busy watts before activity, over TDP"),
-        "flops": (per_flop * spec.peak("bf16") / tdp, "watts at the bf16 peak rate, over TDP"),
-        "bytes": (per_byte * spec.memory_bytes_per_s / tdp, "watts at peak bandwidth, over TDP"),
+        "weights": (weights * bandwidth / tdp, "watts of weights at peak bandwidth, over TDP"),
+        "kv": (kv * bandwidth / tdp, "watts of KV cache at peak bandwidth, over TDP"),
+        "flops": (flops * spec.peak("bf16") / tdp, "watts at the bf16 peak rate, over TDP"),
         "cap": (cap / tdp, "sustained watts at the limit, over TDP"),
     }
+    source = f"{accelerator} power traces: steady decoding, and sustained work at the limit"
     lines = [f"# Made by `python -m hardware.fit_power` on {date.today()}.", "schema_version = 1"]
-    for name, (value, note) in shares.items():
-        lines.append(
-            f'{name} = {{ value = {value:.4f}, unit = "1", kind = "fitted", '
-            f'source = "{source}", note = "{note}" }}'
-        )
-    with atomic_write(DATA / "power.toml") as path:
+    lines += [
+        f'{name} = {{ value = {value:.4f}, unit = "1", kind = "fitted", '
+        f'source = "{source}", note = "{note}" }}'
+        for name, (value, note) in shares.items()
+    ]
+    with atomic_write(TRACES.parent / "power.toml") as path:
         path.write_text("\n".join(lines) + "\n")
     return 0
 

@@ -1,7 +1,8 @@
 """Power: watts from activity under a cap, and the temperature that follows.
 
-While a kernel runs, watts = base + a x FLOP/s + b x byte/s, at most the cap; between kernels an
-accelerator with a context draws its idle watts.
+While kernels run, watts = base + a x FLOP/s + b x byte/s, at most the cap; streaming the KV cache
+costs more per byte than streaming weights, and a FLOP costs in proportion to the bits of its
+operands. With nothing to do, an accelerator with a context draws its idle watts.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from formats import InputError, Quantity, read_toml
 from hardware.specs import AcceleratorSpec
 
-__all__ = ["PowerModel", "power_model"]
+__all__ = ["PowerModel", "power_model", "precision_scale"]
 
 SHARES = Path(__file__).parent / "data" / "power.toml"
 
@@ -26,9 +27,22 @@ class PowerShares(BaseModel):
 
     schema_version: Literal[1]
     base: Quantity
+    weights: Quantity
+    kv: Quantity
     flops: Quantity
-    bytes: Quantity
     cap: Quantity
+
+
+def precision_scale(precision: str) -> float:
+    """Return the energy of a FLOP relative to a 16-bit one: the bits of its operands over 16.
+
+    Examples
+    --------
+    >>> precision_scale("fp8"), precision_scale("bf16"), precision_scale("w4a16")
+    (0.5, 1.0, 1.0)
+    """
+    bits = {"fp32": 32, "tf32": 19, "fp8": 8, "int8": 8, "fp6": 6, "fp4": 4, "int4": 4}
+    return bits.get(precision, 16) / 16
 
 
 @lru_cache(maxsize=1)
@@ -54,8 +68,8 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
     Examples
     --------
     >>> from hardware.catalog import load_accelerator
-    >>> round(power_model(load_accelerator("h200-sxm")).watts(0.0, 3.7e12), -1)
-    550.0
+    >>> round(power_model(load_accelerator("h200-sxm")).watts(0.0, 3.1e12) / 470, 1)
+    1.0
     """
     shares, tdp = _shares(), spec.tdp_w
     idle = spec.power.idle_context_w or spec.power.idle_w
@@ -68,7 +82,8 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
         idle.value,
         base,
         shares.flops.value * tdp / spec.half_flops_per_s,
-        shares.bytes.value * tdp / spec.memory_bytes_per_s,
+        shares.weights.value * tdp / spec.memory_bytes_per_s,
+        shares.kv.value * tdp / spec.memory_bytes_per_s,
         shares.cap.value * limit,
     )
 
@@ -83,25 +98,27 @@ class PowerModel:
         With a context, no kernel running.
     base_w : float
         While kernels run, before their activity.
-    w_per_flops, w_per_bytes : float
-        Joules per FLOP and per byte moved.
+    j_per_flop, j_per_weight_byte, j_per_kv_byte : float
+        Joules per 16-bit FLOP, per byte of weights and of KV cache moved.
     cap_w : float
         Power limit that the clock is lowered to meet.
     """
 
     idle_w: float
     base_w: float
-    w_per_flops: float
-    w_per_bytes: float
+    j_per_flop: float
+    j_per_weight_byte: float
+    j_per_kv_byte: float
     cap_w: float
 
-    def watts(self, flops_per_s: float, bytes_per_s: float) -> float:
+    def watts(self, flops_per_s: float, bytes_per_s: float, kv_bytes_per_s: float = 0.0) -> float:
         """Return watts at an activity.
 
         Examples
         --------
-        >>> PowerModel(125, 320, 0.587e-12, 61.3e-12, 692).watts(0.0, 3.7e12)
-        546.81
+        >>> PowerModel(125, 200, 0.5e-12, 88e-12, 170e-12, 688).watts(0.0, 3.0e12, 1.0e12)
+        634.0
         """
-        dynamic = self.w_per_flops * flops_per_s + self.w_per_bytes * bytes_per_s
+        dynamic = self.j_per_flop * flops_per_s + self.j_per_weight_byte * bytes_per_s
+        dynamic += self.j_per_kv_byte * kv_bytes_per_s
         return min(self.cap_w, self.base_w + dynamic)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from formats import InputError
 from hardware.catalog import load_accelerator
 from hardware.kernels import KernelModel, load_kernels
-from hardware.power import power_model
+from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
 from policies.rules import BatchRules, CacheRules, MemoryRules, batching, caching, memory
 from sim.core.layout import KNOBS, StepTables
@@ -221,8 +221,10 @@ def _knobs(
         **profile.host_knobs(model.layers, model.moe is not None, scenario.engine.host_slowness),
         "idle_w": power.idle_w,
         "base_w": power.base_w,
-        "w_per_flops": power.w_per_flops,
-        "w_per_bytes": power.w_per_bytes,
+        "j_per_flop": power.j_per_flop,
+        "flop_scale": precision_scale(model.activations),
+        "j_per_weight_byte": power.j_per_weight_byte,
+        "j_per_kv_byte": power.j_per_kv_byte,
         "cap_w": power.cap_w,
         "window_s": POWER_WINDOW_S,
         "cold_speedup": COLD_SPEEDUP,

@@ -162,17 +162,13 @@ def _speed(state: Record, knobs: Record, compute_share: float) -> float:
 
 @compiled
 def _account(
-    state: Record,
-    knobs: Record,
-    seconds: float,
-    gap: float,
-    flops: float,
-    moved: float,
-    share: float,
+    state: Record, knobs: Record, seconds: float, gap: float, dynamic_j: float, share: float
 ) -> float:
-    """Book the energy of a step and of the GPU's wait before it; return the step's joules."""
-    dynamic = knobs.w_per_flops * flops / seconds + knobs.w_per_bytes * moved / seconds
-    watts = min(knobs.cap_w, knobs.base_w + dynamic)
+    """Book the energy of a step and of the GPU's wait before it; return the step's joules.
+
+    `dynamic_j` is what the step's FLOPs and bytes cost, `share` the prompts' part of its time.
+    """
+    watts = min(knobs.cap_w, knobs.base_w + dynamic_j / seconds)
     if gap > 0.0:
         state.idle_s += gap
         state.idle_energy_j += gap * knobs.idle_w
@@ -182,8 +178,6 @@ def _account(
     state.prefill_energy_j += joules * share
     state.decode_energy_j += joules * (1.0 - share)
     state.busy_s += seconds
-    state.flops += flops
-    state.bytes += moved
     _heat(state, knobs, watts, seconds)
     return joules
 
@@ -217,19 +211,23 @@ def run_step(
     dispatched = state.now + host
     start = max(state.gpu_end, state.now + lead)
     end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
-    per_token, per_logit, per_pair = tables.counts[0], tables.counts[1], tables.counts[2]
-    flops = per_token * tokens + per_logit * logits + per_pair * (pairs + context)
-    moved = tables.linear_bytes[tokens] + tables.counts[3] * (context + tokens + prefill_tokens)
-    moved += tables.counts[4]
+    linear = tables.counts[0] * tokens + tables.counts[1] * logits
+    attention = tables.counts[2] * (pairs + context)
+    weights = tables.linear_bytes[tokens]
+    kv = tables.counts[3] * (context + tokens + prefill_tokens)
+    dynamic = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
+    dynamic += knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
     prefill = prefill_attention + tables.linear_s[tokens] * prefill_tokens / max(tokens, 1)
     gap = start - state.gpu_end + (end - start - seconds)
-    joules = _account(state, knobs, seconds, gap, flops, moved, min(prefill / raw, 1.0))
+    joules = _account(state, knobs, seconds, gap, dynamic, min(prefill / raw, 1.0))
     state.host_wait_s += max(gap, 0.0) if state.in_flight else 0.0
     seen = max(state.gpu_end, dispatched) + knobs.visible_s
     state.gpu_end = end
     state.step += 1
     state.step_s, state.step_host_s, state.step_j = seconds, host, joules
-    state.step_flops, state.step_bytes = flops, moved
+    state.step_flops, state.step_bytes = linear + attention, weights + kv
+    state.flops += state.step_flops
+    state.bytes += state.step_bytes
     return seen
 
 

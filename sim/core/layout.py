@@ -168,8 +168,10 @@ KNOBS = np.dtype(
         ("level_jitter", "f8"),
         ("idle_w", "f8"),
         ("base_w", "f8"),
-        ("w_per_flops", "f8"),
-        ("w_per_bytes", "f8"),
+        ("j_per_flop", "f8"),  # of 16-bit operands
+        ("flop_scale", "f8"),  # energy of a FLOP of the linear layers against a 16-bit one
+        ("j_per_weight_byte", "f8"),
+        ("j_per_kv_byte", "f8"),
         ("cap_w", "f8"),
         ("window_s", "f8"),
         ("cold_speedup", "f8"),  # share by which a compute-bound step is faster off the cap

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from formats import check, read_toml
+from workloads.named import WorkloadSpec
 
 __all__ = [
     "Engine",
@@ -15,13 +16,19 @@ __all__ = [
     "Run",
     "Scenario",
     "Slo",
-    "Workload",
     "load_scenario",
 ]
 
 Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
 Ranks = Annotated[int, Field(ge=1, le=1024)]
 Choice = dict[str, Any]
+DEFAULT_WORKLOAD = WorkloadSpec.model_validate(
+    {
+        "arrivals": {"kind": "poisson", "rate_per_s": 2.0},
+        "lengths": "azure-conv",
+        "duration_s": 60.0,
+    }
+)
 
 
 class _Section(BaseModel):
@@ -73,27 +80,6 @@ class Engine(_Section):
     )
 
 
-class Workload(_Section):
-    """What is asked: a trace file, a named workload, or arrivals with lengths."""
-
-    requests: str | None = Field(None, description="request trace file")
-    format: str = Field("auto", description="format of the trace")
-    named: str | None = Field(None, description="named workload")
-    arrivals: Choice | None = Field(None, description="arrival process, as {kind = ...}")
-    lengths: str | Choice = Field("azure-conv", description="length distribution, or {...}")
-    duration_s: Seconds | None = Field(None, description="arrivals stop after this time [s]")
-    count: int | None = Field(None, ge=1, le=50_000_000, description="requests at most [request]")
-    rate_scale: FiniteFloat = Field(1.0, gt=0, le=1e6, description="speed-up of a trace [1]")
-    window_s: tuple[Seconds, Seconds] | None = Field(None, description="part of a trace [s, s]")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Workload":
-        given = [k for k in ("requests", "named", "arrivals") if getattr(self, k) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are given; keep one of them")
-        return self
-
-
 class Policies(_Section):
     """How it serves: each is {name = ..., parameter = value, ...}."""
 
@@ -132,8 +118,7 @@ class Scenario(_Section):
 
     Examples
     --------
-    >>> scenario = Scenario(workload={"arrivals": {"kind": "poisson", "rate_per_s": 2},
-    ...                               "duration_s": 60})
+    >>> scenario = Scenario(workload={"named": "chat", "duration_s": 60})
     >>> scenario.hardware.accelerator, scenario.model.name
     ('h200-sxm', 'llama-3.1-8b')
     """
@@ -143,7 +128,7 @@ class Scenario(_Section):
     hardware: Hardware = Hardware()
     model: Model = Model()
     engine: Engine = Engine()
-    workload: Workload = Workload()
+    workload: WorkloadSpec = DEFAULT_WORKLOAD
     policies: Policies = Policies()
     slo: Slo = Slo()
     run: Run = Run()

@@ -13,12 +13,12 @@ from formats import InputError
 from policies.rules import ordering
 from sim.core.layout import Records
 from sim.deployment import Deployment, deploy
-from sim.fleet import run_fleet
+from sim.fleet import ClosedLoop, run_fleet
 from sim.records import request_table, step_table, to_records
 from sim.replica import Replica, total_gaps
 from sim.scenario import Scenario
-from sim.streams import stream_seed
-from sim.workload import closed_loop, make_workload
+from sim.streams import stream, stream_seed
+from workloads.named import Streams, closed_loop, make_requests
 from workloads.requests import check_requests
 
 __all__ = ["Result", "simulate"]
@@ -95,7 +95,7 @@ def simulate(
     ['finished']
     """
     start = time.process_time()
-    table = make_workload(scenario, base) if requests is None else check_requests(requests)
+    table = workload_requests(scenario, base) if requests is None else check_requests(requests)
     if len(table) == 0:
         raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
     lengths = (table["prompt_tokens"] + table["output_tokens"]).to_numpy()
@@ -104,7 +104,7 @@ def simulate(
     objective = np.inf if scenario.slo.ttft_s is None else scenario.slo.ttft_s
     records = to_records(table, order, objective)
     replicas = make_replicas(scenario, deployment, records)
-    placed = run_fleet(scenario, replicas, records, closed_loop(scenario, len(table)), progress)
+    placed = run_fleet(scenario, replicas, records, _users(scenario, len(table)), progress)
     return Result(
         scenario,
         deployment,
@@ -114,6 +114,20 @@ def simulate(
         pd.DataFrame(np.concatenate([r.state for r in replicas])),
         time.process_time() - start,
     )
+
+
+def workload_requests(scenario: Scenario, base: Path = Path()) -> pd.DataFrame:
+    """Return the requests table of a scenario; relative trace paths start from `base`."""
+    return make_requests(scenario.workload, Streams.of_seed(scenario.run.seed), base)
+
+
+def _users(scenario: Scenario, count: int) -> ClosedLoop | None:
+    """Return the closed loop of a scenario's arrivals, None where arrivals are open."""
+    loop = closed_loop(scenario.workload)
+    if loop is None:
+        return None
+    think = loop.think_times(count, stream(scenario.run.seed, "think"))
+    return ClosedLoop(loop.concurrency, think)
 
 
 def make_replicas(scenario: Scenario, deployment: Deployment, records: Records) -> list[Replica]:

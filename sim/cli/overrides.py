@@ -25,7 +25,6 @@ KEYS = {
     "max_batched_tokens": "policies.batching.max_num_batched_tokens",
     "max_seqs": "policies.batching.max_num_seqs",
     "kv_blocks": "policies.memory.kv_blocks",
-    "workload": "workload.named",
     "lengths": "workload.lengths",
     "duration": "workload.duration_s",
     "count": "workload.count",
@@ -37,7 +36,7 @@ KEYS = {
     "every_step": "run.every_step",
 }
 POLICIES = ("batching", "ordering", "memory", "routing")
-SOURCES = ("requests", "named", "arrivals")
+DEFAULT_LENGTHS, DEFAULT_DURATION_S = "azure-conv", 60.0
 
 
 def make_scenario(
@@ -97,15 +96,21 @@ def _workload(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if len(sources) > 1:
         named = " and ".join(f"--{name}" for name in sources)
         raise InputError(f"{named} are given", "options", repair="keep one of them")
-    if sources:
-        yield from ((f"workload.{name}", None) for name in SOURCES)
     if "requests" in given:
-        yield "workload.requests", str(Path(given["requests"]).absolute())
+        yield "workload", {"requests": str(Path(given["requests"]).absolute())}
+    if "workload" in given:
+        yield "workload", {"named": given["workload"]}
     if "rate" in given:
-        yield "workload.arrivals", {"kind": "poisson", "rate_per_s": given["rate"]}
+        yield "workload", _drawn({"kind": "poisson", "rate_per_s": given["rate"]}, given)
     if "concurrency" in given:
         users = {"kind": "closed-loop", "concurrency": given["concurrency"]}
-        yield "workload.arrivals", users
+        yield "workload", _drawn(users, given)
+
+
+def _drawn(arrivals: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a workload of drawn requests, with the usual lengths and duration."""
+    limit = {} if "count" in given else {"duration_s": DEFAULT_DURATION_S}
+    return {"arrivals": arrivals, "lengths": DEFAULT_LENGTHS, **limit}
 
 
 def _number_or_word(text: str) -> float | str:

@@ -95,7 +95,7 @@ def lru_depths(table: pd.DataFrame) -> tuple[Ints, Ints]:
     """
     rows = (table if "hash_ids" in table else with_hashes(table))["hash_ids"].to_list()
     counts = block_counts(table["prompt_tokens"])
-    codes = np.unique(np.concatenate(rows), return_inverse=True)[1].astype(np.int64)
+    codes = np.asarray(pd.factorize(np.concatenate(rows))[0], dtype=np.int64)
     offsets = np.append(0, np.cumsum(counts))
     tokens = np.full(codes.size, HASH_BLOCK_TOKENS, dtype=np.int64)
     tokens[offsets[1:] - 1] = table["prompt_tokens"] - (counts - 1) * HASH_BLOCK_TOKENS

@@ -7,6 +7,7 @@ its unit and range; `check_requests` turns any table into that form or says what
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -283,14 +284,21 @@ def _hashes(series: "pd.Series[Any]", where: str) -> "pd.Series[Any]":
 
 def _hash_row(cell: object, row: int, where: str) -> Ints:
     try:
-        ids = cell.split() if isinstance(cell, str) else cell
-        array = np.array([int(i) for i in ids], dtype=np.int64)  # type: ignore[attr-defined]
+        array = _whole_numbers(cell)
     except (TypeError, ValueError, OverflowError):
         what = f"hash_ids in row {row + 1} is not a list of whole numbers"
         raise InputError(what, where, "0 to 9223372036854775807, separated by spaces") from None
     if (array < 0).any():
         raise InputError(f"hash_ids in row {row + 1} has a negative number", where, "0 or more")
     return array
+
+
+def _whole_numbers(cell: object) -> Ints:
+    if isinstance(cell, np.ndarray) and cell.dtype.kind == "i":
+        return cell.astype(np.int64)
+    if isinstance(cell, str):
+        return np.array([int(i) for i in cell.split()], dtype=np.int64)
+    return np.array([index(i) for i in cell], dtype=np.int64)  # type: ignore[attr-defined]
 
 
 def _check_order(table: pd.DataFrame, where: str) -> None:

@@ -224,9 +224,8 @@ def _chained_hashes(ends: Ints, parts: Ints, prompts: Ints) -> "pd.Series[Any]":
     """
     chains = np.zeros_like(ends)
     for place in range(parts.shape[1]):
-        pairs = np.column_stack([chains[:, place], parts[:, place]])
-        chains[:, place + 1] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
-        chains[:, place + 1] += chains[:, place].max() + 1
+        pairs = chains[:, place] * (int(parts.max()) + 1) + parts[:, place]
+        chains[:, place + 1] = _codes(pairs) + chains[:, place].max() + 1
     counts = block_counts(prompts)
     row = np.repeat(np.arange(len(prompts)), counts)
     block = _within(counts)
@@ -234,7 +233,7 @@ def _chained_hashes(ends: Ints, parts: Ints, prompts: Ints) -> "pd.Series[Any]":
     place = (ends[row] < stop[:, None]).sum(axis=1)
     private = place > parts.shape[1]
     chain = chains[row, np.minimum(place, parts.shape[1])]
-    return _numbered(np.column_stack([chain, block]), private, counts)
+    return _numbered(chain, block, private, counts)
 
 
 def _within(counts: Ints) -> Ints:
@@ -242,14 +241,19 @@ def _within(counts: Ints) -> Ints:
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _numbered(keys: Ints, private: npt.NDArray[np.bool_], counts: Ints) -> "pd.Series[Any]":
-    """Give equal keys equal numbers and private blocks numbers of their own; cut into rows."""
-    out = np.empty(len(keys), dtype=np.int64)
-    shared = np.unique(keys[~private], axis=0, return_inverse=True)[1].ravel()
-    out[~private] = shared
-    first = int(shared.max()) + 1 if shared.size else 0
-    out[private] = first + np.arange(int(private.sum()))
-    return split_rows(out, counts)
+def _codes(keys: Ints) -> Ints:
+    """Give equal keys equal numbers from 0, in order of appearance."""
+    return np.asarray(pd.factorize(keys)[0], dtype=np.int64)
+
+
+def _numbered(
+    chain: Ints, block: Ints, private: npt.NDArray[np.bool_], counts: Ints
+) -> "pd.Series[Any]":
+    """Number shared blocks by chain and place, private ones on their own; cut into rows."""
+    keys = chain * (int(block.max()) + 1) + block
+    first = int(keys.max()) + 1
+    keys = np.where(private, first + np.arange(keys.size), keys)
+    return split_rows(_codes(keys), counts)
 
 
 def take_turns(
@@ -352,5 +356,5 @@ def _session_hashes(table: pd.DataFrame, system_tokens: int) -> pd.DataFrame:
     stop = (block + 1) * HASH_BLOCK_TOKENS
     own = table["session"].to_numpy()[row] + int(table["system"].max()) + 1
     chain = np.where(stop <= system_tokens, table["system"].to_numpy()[row], own)
-    hashes = _numbered(np.column_stack([chain, block]), stop > prompts[row], counts)
+    hashes = _numbered(chain, block, stop > prompts[row], counts)
     return table.drop(columns=["session", "system"]).assign(hash_ids=hashes.to_numpy())

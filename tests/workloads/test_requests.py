@@ -66,6 +66,7 @@ def test_types_order_and_defaults_of_a_checked_table():
         ({"request": ["x", "y", "x"]}, "request 'x' stands twice, again in row 3; give each"),
         ({"hash_ids": ["1 2", "3 4", "5"]}, "row 3 has 1 hash_ids for a prompt of 800 tokens"),
         ({"hash_ids": ["1 2", "3 x", "5 6"]}, "hash_ids in row 2 is not a list of whole numbers"),
+        ({"hash_ids": [[1, 2], [3, 0.5], [5, 6]]}, "hash_ids in row 2 is not a list of whole"),
         ({"hash_ids": ["1 2", "3 -4", "5 6"]}, "hash_ids in row 2 has a negative number"),
         ({"hash_ids": ["1 2", "", "5 6"]}, "row 2 has 0 hash_ids"),
         ({"hash_ids": ["1 2", f"3 {2**63}", "5 6"]}, "hash_ids in row 2 is not a list"),

@@ -140,15 +140,34 @@ class MeasuredWorkload:
             touched |= (end > gap.start_s) & (start < gap.end_s)
         return touched
 
-    def energy_j(self) -> float:
-        """Return joules from the workload's start to its last token, by the driver's counter.
+    @property
+    def concurrency(self) -> int:
+        """Most requests in the system at once, by what clients saw [request]."""
+        times = self.requests[["arrival_s", "finish_s"]].to_numpy()
+        edges = np.concatenate([times[:, 0], times[:, 1]])
+        change = np.repeat([1, -1], len(times))
+        return int(np.cumsum(change[np.lexsort((change, edges))]).max())
+
+    def energy_j(self, start_s: float = 0.0, end_s: float | None = None) -> float:
+        """Return joules between two times, by the driver's counter.
 
         The counter is read about every 50 ms and interpolated; it counts from when the driver was
         loaded.
+
+        Parameters
+        ----------
+        start_s, end_s : float
+            From and to; without `end_s` up to the last token [s].
         """
-        ends = np.array([0.0, self.duration_s])
+        ends = np.array([start_s, self.duration_s if end_s is None else end_s])
         start, end = np.interp(ends, self.power["t"], self.power["energy_mj"] * 1e-3)
         return float(end - start)
+
+    def power_mean_w(self) -> float:
+        """Return mean watts from start to last token, without excluded stretches [W]."""
+        lost = [(e.start_s, min(e.end_s, self.duration_s)) for e in self.exclusions]
+        joules = self.energy_j() - sum(self.energy_j(*ends) for ends in lost)
+        return joules / (self.duration_s - sum(end - start for start, end in lost))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 >>> import numpy as np
 >>> from hardware.catalog import load_accelerator
 >>> kernels = load_kernels(load_accelerator("h200-sxm"))
->>> times = kernels.gemm(np.array([1, 64, 4096]), 6144, 4096, "bf16")
+>>> times = kernels.gemm(np.array([1, 512, 4096]), 6144, 4096, "bf16")
 >>> bool((np.diff(times) > 0).all())
 True
 """

@@ -9,6 +9,7 @@ __all__ = ["attention_decode", "attention_mixed", "attention_prefill", "attentio
 ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
 FULL_SHARE = 0.8  # of the units busy with tiles: FlashAttention-3 splits no context from here on
 SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
+ROUNDING = 1e-9  # so that exactly full waves stay so
 
 
 def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
@@ -20,18 +21,21 @@ def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     batch, context, d = shape["batch"], shape["context"], shape["head_dim"]
     items = batch * shape["kv_heads"]
     splits = _splits(items, context, chip.units)
-    start = np.ceil(items * splits / chip.units) * c["tile_s"]
+    start = np.ceil(items * splits / chip.units - ROUNDING) * c["tile_s"]
     memory = items * context * d * 4 / (chip.memory * c["memory"])
     rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
     compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
-    combine = np.where(splits > 1, c["split_s"], 0.0)
+    combine = c["split_s"] * (1 - 1 / splits)
     return c["launch_s"] + combine + start + np.maximum(memory, compute)
 
 
 def _splits(items: Array, context: Array, units: int) -> Array:
-    """Return into how many parts the context of each item is split to fill the units."""
-    wanted = np.floor(units / np.maximum(items, 1))
-    return np.clip(wanted, 1, np.ceil(context / SPLIT_TOKENS))
+    """Return into how many parts the context of each item is split to fill the units.
+
+    Left unrounded: kernels round in ways of their own, which the residual holds.
+    """
+    splits: Array = np.clip(units / np.maximum(items, 1), 1, np.maximum(context / SPLIT_TOKENS, 1))
+    return splits
 
 
 def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
@@ -47,12 +51,12 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     tiles = batch * kv * np.ceil(q * shape["heads"] / kv / ATTENTION_ROWS)
     splits = _splits(tiles, context, chip.units)
     share = tiles * splits / chip.units
-    waves = share * q / context + np.ceil(share) * past / context
+    waves = share * q / context + np.ceil(share - ROUNDING) * past / context
     per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
     level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
     longest = c["tile_s"] + per_token * context
     memory = batch * context * kv * d * 4 / (chip.memory * c["memory"])
-    combine = np.where(splits > 1, c["split_s"], 0.0)
+    combine = c["split_s"] * (1 - 1 / splits)
     busy = soft_maximum(level, longest, c["balance"])
     return c["launch_s"] + combine + soft_maximum(busy, memory, c["sharpness"])
 

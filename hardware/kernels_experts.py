@@ -41,7 +41,7 @@ def inclusion(experts: int, top_k: int, exponent: float) -> Array:
 
     Examples
     --------
-    >>> inclusion(4, 2, 0.0).tolist()
+    >>> inclusion(4, 2, 0.0).round(6).tolist()
     [0.5, 0.5, 0.5, 0.5]
     """
     if top_k >= experts:
@@ -63,7 +63,7 @@ def touched_experts(tokens: Array, chosen: Array) -> Array:
 
     Examples
     --------
-    >>> touched_experts(np.array([1.0, 2.0]), inclusion(8, 2, 0.0)).tolist()
+    >>> touched_experts(np.array([1.0, 2.0]), inclusion(8, 2, 0.0)).round(6).tolist()
     [2.0, 3.5]
     """
     asked = np.unique(tokens)

@@ -36,6 +36,7 @@ Form: TypeAlias = Callable[[Shape, "Chip", Coefficients], Array]
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256), (256, 128))
 SPLITS = (1, 2, 3, 4, 6, 8)
+MOST_BLOCKS = 16  # whole blocks beside which the rest still takes a launch of its own
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,13 @@ def gemm_blocked(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> A
 
     Whole blocks of rows run in one launch, the remaining rows in another; every block unpacks
     all weights (`unpack`, in multiplications per weight), work spreads evenly over the units, and
-    a single block runs at the share `single` of the rate of several.
+    a single block runs at the share `single` of the rate of several. Above 16 blocks the last one
+    is padded.
     """
     m, n, k = shape["m"], shape["n"], shape["k"]
-    whole = kind.block * np.floor(m / kind.block)
-    rest = m - whole
+    blocks = np.where(m > kind.block * MOST_BLOCKS, np.ceil(m / kind.block), m // kind.block)
+    whole = kind.block * blocks
+    rest = np.maximum(m - whole, 0)
     first = _block_launch(np.maximum(whole, kind.block), n, k, chip, c, kind)
     second = _block_launch(np.maximum(rest, 1), n, k, chip, c, kind)
     return np.where(whole > 0, first, 0.0) + np.where(rest > 0, second, 0.0)

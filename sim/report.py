@@ -1,10 +1,276 @@
-"""One self-contained HTML page of a result."""
+"""One self-contained HTML page of a result: figures, charts, every metric, assumptions.
 
+The page holds the Vega libraries and all data, so that it opens without a network. It follows the
+reader's light or dark setting and fits a telephone.
+"""
+
+import html
+import json
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from formats import Quantity
+from hardware.kernels import load_kernels
+from sim import charts
+from sim.metrics import Observed, by_group, measure
+from sim.metrics.devices import peak_flops_per_s, peak_precision
+from sim.metrics.waits import WAITS
 from sim.simulation import Result
+from sim.toml import scenario_toml
+from sim.units import readable
 
 __all__ = ["report_html"]
 
+PAGE = Path(__file__).parent / "data" / "report.html"
+CARDS = (
+    ("ttft_p99_s", "TTFT p99"),
+    ("tpot_mean_s", "TPOT mean"),
+    ("e2e_p50_s", "E2E p50"),
+    ("output_tokens_per_s", "output tokens"),
+    ("requests_per_s", "requests"),
+    ("slo_attainment", "met the objectives"),
+    ("busy_share", "busy"),
+    ("mfu", "MFU"),
+    ("mbu", "MBU"),
+    ("energy_per_output_token_j", "per output token"),
+    ("power_mean_w", "mean power"),
+)
+Figures = dict[str, float | int | None]
+
 
 def report_html(result: Result) -> str:
-    """Return the page."""
-    return f"<!doctype html><title>{result.scenario.name}</title>"
+    """Return the page as text.
+
+    Parameters
+    ----------
+    result : Result
+        A simulation.
+    """
+    seen = Observed.of(result)
+    figures = measure(seen)
+    specs = _charts(seen, figures)
+    parts = {
+        "title": html.escape(result.scenario.name),
+        "subtitle": html.escape(_subtitle(result)),
+        "cards": "\n".join(_cards(figures)),
+        "charts": "\n".join(_figure(key, *words) for key, (words, _) in specs.items()),
+        "metrics": _metric_rows(figures),
+        "assumptions": "\n".join(f"<li>{item}</li>" for item in _assumptions(result)),
+        "numbers": _number_rows(result),
+        "scenario": html.escape(scenario_toml(result.scenario)),
+        "specs": _script({key: chart.to_dict() for key, (_, chart) in specs.items()}),
+        "vega": _vega(),
+    }
+    return Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
+
+
+@lru_cache(maxsize=1)
+def _vega() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
+        "</script", "<\\/script"
+    )
+
+
+def _script(data: object) -> str:
+    """Return data as JSON that may stand inside a script element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+
+
+def _subtitle(result: Result) -> str:
+    hardware, deployment = result.scenario.hardware, result.deployment
+    ranks = [f"{n} {getattr(hardware, n)}" for n in ("tp", "pp", "dp", "ep")]
+    ranks = [text for text in ranks if not text.endswith(" 1")]
+    parallel = f" ({', '.join(ranks)})" if ranks else ""
+    plural = "s" if hardware.replicas > 1 else ""
+    return (
+        f"{deployment.model.name} on {hardware.accelerators} x {deployment.spec.name}, "
+        f"{hardware.replicas} replica{plural}{parallel}, {deployment.profile.name}"
+    )
+
+
+def _cards(figures: Figures) -> Iterable[str]:
+    from sim.metrics import metrics
+
+    for name, label in CARDS:
+        if figures[name] is not None:
+            number, unit = readable(figures[name], metrics[name].unit).split(" ", 1)
+            tip = html.escape(metrics[name].description)
+            value = f"<b>{number}<small> {html.escape(unit)}</small></b>"
+            yield f'<div class="card" title="{tip}">{value}<span>{label}</span></div>'
+
+
+def _figure(key: str, title: str, text: str) -> str:
+    return (
+        f"<figure><figcaption><b>{html.escape(title)}</b> {html.escape(text)}</figcaption>"
+        f'<div class="chart" id="{key}"></div></figure>'
+    )
+
+
+def _charts(seen: Observed, figures: Figures) -> dict[str, tuple[tuple[str, str], Any]]:
+    """Return id -> ((title, what to see), chart), those that have something to show."""
+    every = {**_latency_charts(seen), **_time_charts(seen), **_cause_charts(seen, figures)}
+    return {key: (words, make()) for key, (words, make) in every.items()}
+
+
+Makers = dict[str, tuple[tuple[str, str], Callable[[], Any]]]
+
+
+def _latency_charts(seen: Observed) -> Makers:
+    requests, slo = seen.requests, seen.slo
+    limits = {"ttft": slo.ttft_s, "tpot": slo.tpot_s, "e2e": slo.e2e_s}
+    titles = {
+        "ttft": "Time to first token",
+        "tpot": "Time per output token",
+        "e2e": "End-to-end latency",
+    }
+    below = "Share of requests below each value"
+    return {
+        f"cdf_{what}": (
+            (title, f"{below}; the dashed rule is the objective." if limits[what] else f"{below}."),
+            lambda what=what: charts.latency_cdf(requests, what, limits[what]),  # type: ignore[misc]
+        )
+        for what, title in titles.items()
+    }
+
+
+def _time_charts(seen: Observed) -> Makers:
+    steps, end = seen.result.steps, seen.window.end_s
+    idle, blocks = seen.knob("idle_w"), int(seen.knob("num_blocks"))
+    return {
+        "tokens": (
+            ("Tokens over time", "Prompt and output tokens computed per second."),
+            lambda: charts.token_rates(steps, end),
+        ),
+        "queue": (
+            ("Batch and queue", "Requests that run and that wait, over all replicas."),
+            lambda: charts.queue(steps, end),
+        ),
+        "kv": (
+            ("KV memory", "Share of KV blocks that requests hold, mean of replicas."),
+            lambda: charts.kv_use(steps, blocks, end),
+        ),
+        "power": (
+            ("Power", "Watts of all accelerators."),
+            lambda: charts.power(steps, idle, seen.ranks, seen.replicas, end),
+        ),
+        "temperature": (
+            ("Temperature", "The hottest accelerator."),
+            lambda: charts.temperature(steps),
+        ),
+    }
+
+
+def _cause_charts(seen: Observed, figures: Figures) -> Makers:
+    shares = {name: float(figures[f"wait_{name}_share"] or 0.0) for name in WAITS}
+    joules = [float(figures[f"energy_{k}_j"] or 0.0) for k in ("prefill", "decode", "idle")]
+    bandwidth = seen.result.deployment.spec.memory_bytes_per_s
+    return {
+        "waits": (
+            ("Where requests spend their time", "Waits by cause; service is what is left."),
+            lambda: charts.wait_split(shares),
+        ),
+        "energy": (
+            ("What the energy was for", "Prompts, outputs, and accelerators that wait."),
+            lambda: charts.energy_split(*joules),
+        ),
+        "roofline": (
+            ("Roofline", "Steps under the roof of one accelerator (dashed)."),
+            lambda: charts.roofline(seen.result.steps, peak_flops_per_s(seen), bandwidth),
+        ),
+        "gantt": (
+            ("First requests", "Each bar is a request: waiting, prefill, decoding."),
+            lambda: charts.request_gantt(seen.requests),
+        ),
+    }
+
+
+def _metric_rows(figures: Figures) -> str:
+    rows, group = [], ""
+    for m in by_group():
+        if m.group != group:
+            group = m.group
+            rows.append(f'<tr class="group"><th colspan="3">{group}</th></tr>')
+        value = html.escape(readable(figures[m.name], m.unit))
+        rows.append(
+            f"<tr><td><code>{m.name}</code></td><td class=num>{value}</td>"
+            f"<td>{html.escape(m.description)}</td></tr>"
+        )
+    return "\n".join(rows)
+
+
+def _assumptions(result: Result) -> Iterable[str]:
+    """Yield, as HTML, what the figures rest on."""
+    deployment, scenario = result.deployment, result.scenario
+    plan, gb = deployment.plan, 1e9
+    yield (
+        f"Kernel times of {html.escape(deployment.spec.name)}: <b>{deployment.fidelity}</b>. "
+        + _fidelity_words(deployment.fidelity)
+    )
+    yield from _bands(result)
+    yield (
+        f"Memory of one accelerator: {plan.usable / gb:.1f} GB usable = weights "
+        f"{plan.weights / gb:.2f} GB, activations {plan.activations / gb:.2f} GB, workspaces "
+        f"{plan.reserved / gb:.2f} GB, room for {plan.blocks:,} KV blocks; the pool has "
+        f"{int(deployment.knobs['num_blocks'][0]):,}."
+    )
+    precision = peak_precision(deployment.spec, deployment.model)
+    peak = deployment.spec.peak(precision)
+    yield f"MFU refers to the dense {precision} peak, {peak / 1e12:,.0f} TFLOP/s per accelerator."
+    yield f"Warm-up rule: {scenario.run.warmup}; seed {scenario.run.seed}."
+    yield f"Host and engine: {html.escape(deployment.profile.name)}, {html.escape(_note(result))}."
+
+
+def _note(result: Result) -> str:
+    return result.deployment.profile.note or "no note"
+
+
+def _fidelity_words(fidelity: str) -> str:
+    if fidelity == "measured":
+        return "Its coefficients were fitted on kernels timed on this accelerator."
+    return (
+        "No kernel of it was timed: forms and coefficients are carried over from measured "
+        "accelerators and scaled by its datasheet, so expect a wider error."
+    )
+
+
+def _bands(result: Result) -> Iterable[str]:
+    """Yield the error band of the kernels that carry most of the work."""
+    kernels = load_kernels(result.deployment.spec)
+    for name, words in (
+        ("gemm_bf16", "matrix products (bf16)"),
+        ("attention_decode", "decode attention"),
+        ("attention_prefill", "prompt attention"),
+    ):
+        band = kernels.residuals(name)
+        if band:
+            low, high = (f"{band[q] * 100:+.1f} %" for q in ("p10", "p90"))
+            yield f"Error of {words} on shapes held out, P10 to P90: {low} to {high}."
+
+
+def _number_rows(result: Result) -> str:
+    """Return rows of the numbers of accelerator and engine with their kind and source."""
+    deployment = result.deployment
+    rows = [*_quantities(deployment.spec), *_quantities(deployment.profile)]
+    return "\n".join(
+        f"<tr><td><code>{html.escape(key)}</code></td><td class=num>{readable(q.value, q.unit)}"
+        f'</td><td><span class="kind {q.kind}">{q.kind}</span></td>'
+        f"<td>{html.escape(q.source)}</td></tr>"
+        for key, q in rows
+    )
+
+
+def _quantities(model: Any, path: str = "") -> Iterable[tuple[str, Quantity]]:  # noqa: ANN401
+    """Yield every quantity inside a pydantic model with its dotted key."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        key = f"{path}.{name}" if path else name
+        if isinstance(value, Quantity):
+            yield key, value
+        elif hasattr(type(value), "model_fields"):
+            yield from _quantities(value, key)

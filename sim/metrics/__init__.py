@@ -5,13 +5,14 @@ Lists on the command line, the table of the report and the page follow from the 
 
 from sim.metrics import devices, energy, latency, rates, waits
 from sim.metrics.base import Metric, Observed, distribution, metric, metrics, weighted_percentile
-from sim.metrics.summary import measure, metric_table, summary
+from sim.metrics.summary import by_group, measure, metric_table, summary
 from sim.metrics.window import Window, mser, observation_window
 
 __all__ = [
     "Metric",
     "Observed",
     "Window",
+    "by_group",
     "devices",
     "distribution",
     "energy",

@@ -12,6 +12,7 @@ import pandas as pd
 from sim.metrics.window import Window, observation_window
 from sim.scenario import Slo
 from sim.simulation import Result
+from sim.step_log import with_spans
 
 __all__ = [
     "PERCENTILES",
@@ -197,19 +198,11 @@ class Observed:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """Rows of the step log with ``begin_s``, ``span_s`` and their share inside the window.
-
-        A row begins when its first batch is formed or when the row before it leaves the GPU,
-        whichever is later, and ends when its last step leaves the GPU.
-        """
-        table = self.result.steps
-        before = table.groupby("replica", sort=False)["output_s"].shift(fill_value=0.0)
-        begin = np.maximum(before, table["schedule_s"])
-        span = (table["output_s"] - begin).clip(lower=1e-12)
-        low = np.maximum(begin, self.window.start_s)
+        """Rows of the step log with ``begin_s``, ``span_s`` and their share inside the window."""
+        table = with_spans(self.result.steps)
+        low = np.maximum(table["begin_s"], self.window.start_s)
         high = np.minimum(table["output_s"], self.window.end_s)
-        share = ((high - low) / span).clip(0.0, 1.0)
-        return table.assign(begin_s=begin, span_s=span, share=share)
+        return table.assign(share=((high - low) / table["span_s"]).clip(0.0, 1.0))
 
     def step_sum(self, name: str) -> float:
         """Return the sum of a column of the step log inside the window."""

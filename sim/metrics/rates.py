@@ -110,14 +110,14 @@ def _met(seen: Observed) -> Mask:
     met = np.ones(len(seen.requests), dtype=np.bool_)
     for name, limit in _objectives(seen).items():
         met &= latencies[name] <= limit
-    return met
+    return np.asarray(met)
 
 
 def judged(seen: Observed) -> Mask:
     """Return which requests can be judged: all but cancelled, and unfinished ones still in time."""
     status = seen.requests["status"].to_numpy()
     undecided = (status == "unfinished") & _met(seen)
-    return (status != "cancelled") & ~undecided
+    return np.asarray((status != "cancelled") & ~undecided)
 
 
 @metric(

@@ -8,7 +8,7 @@ import pandas as pd
 from sim.metrics.base import Group, Metric, Observed, metrics
 from sim.simulation import Result
 
-__all__ = ["SCHEMA_VERSION", "measure", "metric_table", "summary"]
+__all__ = ["SCHEMA_VERSION", "by_group", "measure", "metric_table", "summary"]
 
 SCHEMA_VERSION = 1
 DIGITS = 9  # significant digits of a figure

@@ -249,7 +249,7 @@ def _codes(keys: Ints) -> Ints:
 def _numbered(
     chain: Ints, block: Ints, private: npt.NDArray[np.bool_], counts: Ints
 ) -> "pd.Series[Any]":
-    """Number shared blocks by chain and place, private ones on their own; cut into rows."""
+    """Return numbers of blocks: shared by chain and place, private on their own; cut into rows."""
     keys = chain * (int(block.max()) + 1) + block
     first = int(keys.max()) + 1
     keys = np.where(private, first + np.arange(keys.size), keys)

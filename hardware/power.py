@@ -31,6 +31,10 @@ class PowerShares(BaseModel):
     kv: Quantity
     flops: Quantity
     cap: Quantity
+    window: Quantity
+    clock_free: Quantity
+    full_clock_gain: Quantity
+    capped_gain: Quantity
 
 
 def precision_scale(precision: str) -> float:
@@ -85,6 +89,10 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
         shares.weights.value * tdp / spec.memory_bytes_per_s,
         shares.kv.value * tdp / spec.memory_bytes_per_s,
         shares.cap.value * limit,
+        shares.window.value,
+        shares.clock_free.value,
+        shares.full_clock_gain.value,
+        shares.capped_gain.value,
     )
 
 
@@ -102,6 +110,11 @@ class PowerModel:
         Joules per 16-bit FLOP, per byte of weights and of KV cache moved.
     cap_w : float
         Power limit that the clock is lowered to meet.
+    window_s : float
+        Time constant of the power average that is held under the limit [s].
+    clock_free, full_clock_gain, capped_gain : float
+        Share of the limit up to which the clock is always full; time saved against the kernel
+        tables, which were taken near the limit, at the full clock and at the limit [1].
     """
 
     idle_w: float
@@ -110,6 +123,10 @@ class PowerModel:
     j_per_weight_byte: float
     j_per_kv_byte: float
     cap_w: float
+    window_s: float = 0.08
+    clock_free: float = 0.8
+    full_clock_gain: float = 0.135
+    capped_gain: float = 0.03
 
     def watts(self, flops_per_s: float, bytes_per_s: float, kv_bytes_per_s: float = 0.0) -> float:
         """Return watts at an activity.

@@ -13,7 +13,7 @@ from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
 from policies.rules import BatchRules, CacheRules, MemoryRules, batching, caching, memory
 from sim.core.layout import KNOBS, StepTables
-from sim.engines import EngineProfile, engines
+from sim.engines import DispatchKind, EngineProfile, engines
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
 from sim.scenario import Scenario
 from sim.steptime import Batching, StepTimeModel, graph_sizes
@@ -22,7 +22,7 @@ from workloads.precision import precision
 
 __all__ = ["Deployment", "deploy", "scenario_model"]
 
-POWER_WINDOW_S, COLD_SPEEDUP, THROTTLE_C = 0.1, 0.08, 87.0
+THROTTLE_C, THROTTLE_PER_K = 87.0, 0.02
 NARROW = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"}
 
 
@@ -176,6 +176,13 @@ def _legal_tp(model: ModelSpec, tp: int) -> list[int]:
     return [t for t in (2, 4, 8, 16) if t > tp and model.heads % t == 0]
 
 
+def _dispatch_kind(model: ModelSpec) -> DispatchKind:
+    """Return which dispatch times of the engine profile a model has."""
+    if model.moe is not None:
+        return "moe"
+    return "dense_8bit" if precision(model.weights).bytes <= 1.1 else "dense"
+
+
 def _thermal(spec: AcceleratorSpec, ambient_c: float) -> dict[str, float]:
     """Return the RC model of an accelerator's temperature."""
     power = spec.power
@@ -185,6 +192,7 @@ def _thermal(spec: AcceleratorSpec, ambient_c: float) -> dict[str, float]:
     return {
         "ambient_c": ambient_c,
         "throttle_c": throttle.value if throttle else THROTTLE_C,
+        "throttle_per_k": THROTTLE_PER_K,
         "kelvin_per_w": resistance.value if resistance else 0.6 * rise / spec.tdp_w,
         "thermal_s": constant.value if constant else 20.0,
     }
@@ -218,7 +226,7 @@ def _knobs(
         "queue_limit": 1 << 60,
         "every_step": scenario.run.every_step,
         "fuse": 1,
-        **profile.host_knobs(model.layers, model.moe is not None, scenario.engine.host_slowness),
+        **profile.host_knobs(model.layers, _dispatch_kind(model), scenario.engine.host_slowness),
         "idle_w": power.idle_w,
         "base_w": power.base_w,
         "j_per_flop": power.j_per_flop,
@@ -226,8 +234,10 @@ def _knobs(
         "j_per_weight_byte": power.j_per_weight_byte,
         "j_per_kv_byte": power.j_per_kv_byte,
         "cap_w": power.cap_w,
-        "window_s": POWER_WINDOW_S,
-        "cold_speedup": COLD_SPEEDUP,
+        "window_s": power.window_s,
+        "clock_free": power.clock_free,
+        "full_clock_gain": power.full_clock_gain,
+        "capped_gain": power.capped_gain,
         **_thermal(spec, scenario.hardware.ambient_c),
     }
     knobs = np.zeros(1, KNOBS)

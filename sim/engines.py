@@ -7,7 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from formats import Catalog, Quantity
 
-__all__ = ["DispatchPerLayer", "EngineProfile", "engines"]
+__all__ = ["DispatchKind", "DispatchPerLayer", "EngineProfile", "engines"]
+
+
+DispatchKind = Literal["dense", "dense_8bit", "moe"]
 
 
 class _Strict(BaseModel):
@@ -25,6 +28,7 @@ class Dispatch(_Strict):
     """Dispatch times by kind of model."""
 
     dense: DispatchPerLayer
+    dense_8bit: DispatchPerLayer
     moe: DispatchPerLayer
 
 
@@ -39,6 +43,7 @@ class HostTimes(_Strict):
     bookkeeping_per_request: Quantity = Field(description="the same, per request [s/request]")
     visible: Quantity = Field(description="end of GPU work to output on the host [s]")
     graph_dispatch: Quantity = Field(description="dispatch of a decode step as one graph [s]")
+    graph_level_share: Quantity = Field(description="part of it that the level scales [1]")
     graph_lead: Quantity = Field(description="schedule to first kernel, graph step [s]")
     eager_lead: Quantity = Field(description="schedule to first kernel, other steps [s]")
     level_mean: Quantity = Field(description="mean stay at a host level [s]")
@@ -78,20 +83,20 @@ class EngineProfile(_Strict):
     gpu: GpuExtras
     memory: EngineMemory
 
-    def host_knobs(self, layers: int, experts: bool, slowness: float) -> dict[str, float]:
+    def host_knobs(self, layers: int, kind: DispatchKind, slowness: float) -> dict[str, float]:
         """Return the host's part of the engine loop's parameters [s].
 
         Parameters
         ----------
         layers : int
             Layers of the model.
-        experts : bool
-            Whether it has routed experts.
+        kind : {"dense", "dense_8bit", "moe"}
+            Which dispatch times it has.
         slowness : float
             Factor on all host times, 1 = the profile's host.
         """
         host = self.host
-        per_layer = host.dispatch_per_layer.moe if experts else host.dispatch_per_layer.dense
+        per_layer: DispatchPerLayer = getattr(host.dispatch_per_layer, kind)
         times = {
             "ingest_s": host.ingest.value,
             "ingest_per_token_s": host.ingest_per_token.value,
@@ -107,6 +112,7 @@ class EngineProfile(_Strict):
             "eager_dispatch_s": per_layer.eager.value * layers,
         }
         levels = {
+            "graph_level_share": host.graph_level_share.value,
             "level_mean_s": host.level_mean.value,
             "level_low": 1.0,
             "level_high": host.level_high.value,

@@ -52,7 +52,8 @@ def _update_level(state: Record, knobs: Record) -> None:
 def dispatch_s(state: Record, knobs: Record, tokens: int, prefilling: bool) -> tuple[float, int]:
     """Return (host seconds to dispatch a step, how it is launched)."""
     if tokens <= knobs.graph_tokens and not prefilling:
-        return knobs.graph_dispatch_s * (0.5 + 0.5 * state.level), GRAPH
+        slow = 1.0 + knobs.graph_level_share * (state.level - 1.0)
+        return knobs.graph_dispatch_s * slow, GRAPH
     noise = 1.0 + knobs.level_jitter * (2.0 * _uniform(state.seed, 3, state.step) - 1.0)
     scale = state.level * noise
     if tokens <= knobs.graph_tokens:
@@ -138,9 +139,8 @@ def gpu_s(
 
 
 @compiled
-def _heat(state: Record, knobs: Record, watts: float, seconds: float) -> None:
-    """Advance the power window and the temperature by one step of constant power."""
-    state.window_w += (watts - state.window_w) * (1.0 - np.exp(-seconds / knobs.window_s))
+def _warm(state: Record, knobs: Record, watts: float, seconds: float) -> None:
+    """Advance the temperature by a time of constant power (one RC element)."""
     steady = knobs.ambient_c + knobs.kelvin_per_w * watts
     state.temperature_c += (steady - state.temperature_c) * (
         1.0 - np.exp(-seconds / knobs.thermal_s)
@@ -148,38 +148,62 @@ def _heat(state: Record, knobs: Record, watts: float, seconds: float) -> None:
 
 
 @compiled
-def _speed(state: Record, knobs: Record, compute_share: float) -> float:
-    """Return the time factor of the clock: below 1 while the power window is under the cap.
-
-    Kernel tables hold times at the cap. A compute-bound step runs faster while the window still
-    has room, and slower when the chip is at its throttle temperature.
-    """
-    room = min(max((knobs.cap_w - state.window_w) / (knobs.cap_w - knobs.base_w), 0.0), 1.0)
-    factor = 1.0 - knobs.cold_speedup * compute_share * room
-    hot = max(state.temperature_c - knobs.throttle_c, 0.0)
-    return factor * (1.0 + 0.02 * hot * compute_share)
+def _throttle(state: Record, knobs: Record) -> float:
+    """Return the time factor of a chip at its throttle temperature, 1 below it."""
+    return 1.0 + knobs.throttle_per_k * max(state.temperature_c - knobs.throttle_c, 0.0)
 
 
 @compiled
-def _account(
-    state: Record, knobs: Record, seconds: float, gap: float, dynamic_j: float, share: float
-) -> float:
-    """Book the energy of a step and of the GPU's wait before it; return the step's joules.
+def _run_under_cap(
+    state: Record, knobs: Record, table_s: float, dynamic_j: float
+) -> tuple[float, float]:
+    """Return (seconds, joules) of GPU work under the power cap, and move the power window.
 
-    `dynamic_j` is what the step's FLOPs and bytes cost, `share` the prompts' part of its time.
+    Kernel tables hold times close to the cap. Work that wants more watts than the cap runs at the
+    full clock, faster than its table, until the power window (a low-pass of the demanded watts)
+    reaches the cap; from then on the clock is lowered so that the cap is met.
     """
-    watts = min(knobs.cap_w, knobs.base_w + dynamic_j / seconds)
-    if gap > 0.0:
-        state.idle_s += gap
-        state.idle_energy_j += gap * knobs.idle_w
-        _heat(state, knobs, knobs.idle_w, gap)
-    joules = watts * seconds
-    state.energy_j += joules + gap * knobs.idle_w
+    wanted = (knobs.base_w + dynamic_j / table_s) / knobs.cap_w
+    share = min(max((wanted - knobs.clock_free) / (1.0 - knobs.clock_free), 0.0), 1.0)
+    fast_s = table_s * (1.0 - knobs.full_clock_gain * share)
+    slow_s = table_s * (1.0 - knobs.capped_gain * share)
+    fast_w = knobs.base_w + dynamic_j / fast_s
+    slow_w = min(knobs.cap_w, knobs.base_w + dynamic_j / slow_s)
+    cross_s = np.inf
+    if fast_w > knobs.cap_w:
+        ratio = (fast_w - state.window_w) / (fast_w - knobs.cap_w)
+        cross_s = knobs.window_s * np.log(max(ratio, 1.0))
+    if cross_s >= fast_s:
+        seconds, joules = fast_s, fast_s * fast_w
+    else:
+        rest_s = slow_s * (1.0 - cross_s / fast_s)
+        seconds, joules = cross_s + rest_s, cross_s * fast_w + rest_s * slow_w
+    state.window_w = fast_w + (state.window_w - fast_w) * np.exp(-seconds / knobs.window_s)
+    return seconds, joules
+
+
+@compiled
+def _rest(state: Record, knobs: Record, seconds: float) -> None:
+    """Book a time in which the GPU waits."""
+    if seconds <= 0.0:
+        return
+    state.idle_s += seconds
+    state.idle_energy_j += seconds * knobs.idle_w
+    state.energy_j += seconds * knobs.idle_w
+    state.window_w = knobs.idle_w + (state.window_w - knobs.idle_w) * np.exp(
+        -seconds / knobs.window_s
+    )
+    _warm(state, knobs, knobs.idle_w, seconds)
+
+
+@compiled
+def _account(state: Record, knobs: Record, seconds: float, joules: float, share: float) -> None:
+    """Book a step's energy; `share` is the prompts' part of its time."""
+    state.energy_j += joules
     state.prefill_energy_j += joules * share
     state.decode_energy_j += joules * (1.0 - share)
     state.busy_s += seconds
-    _heat(state, knobs, watts, seconds)
-    return joules
+    _warm(state, knobs, joules / seconds, seconds)
 
 
 @compiled
@@ -205,21 +229,25 @@ def run_step(
     _update_level(state, knobs)
     tokens = prefill_tokens + decodes
     host, launch = dispatch_s(state, knobs, tokens, prefill_tokens > 0)
-    raw = gpu_s(tables, prefill_tokens, prefill_attention, decodes, context, squares, logits)
-    seconds = raw * _speed(state, knobs, tables.compute_share[tokens])
-    lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
-    dispatched = state.now + host
-    start = max(state.gpu_end, state.now + lead)
-    end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
+    table_s = gpu_s(
+        tables, prefill_tokens, prefill_attention, decodes, context, squares, logits
+    ) * _throttle(state, knobs)
     linear = tables.counts[0] * tokens + tables.counts[1] * logits
     attention = tables.counts[2] * (pairs + context)
     weights = tables.linear_bytes[tokens]
     kv = tables.counts[3] * (context + tokens + prefill_tokens)
     dynamic = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
     dynamic += knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
+    lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
+    dispatched = state.now + host
+    start = max(state.gpu_end, state.now + lead)
+    _rest(state, knobs, start - state.gpu_end)
+    seconds, joules = _run_under_cap(state, knobs, table_s, dynamic)
+    end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
+    _rest(state, knobs, end - start - seconds)
     prefill = prefill_attention + tables.linear_s[tokens] * prefill_tokens / max(tokens, 1)
-    gap = start - state.gpu_end + (end - start - seconds)
-    joules = _account(state, knobs, seconds, gap, dynamic, min(prefill / raw, 1.0))
+    _account(state, knobs, seconds, joules, min(prefill / table_s, 1.0))
+    gap = end - seconds - state.gpu_end
     state.host_wait_s += max(gap, 0.0) if state.in_flight else 0.0
     seen = max(state.gpu_end, dispatched) + knobs.visible_s
     state.gpu_end = end

@@ -1,6 +1,10 @@
 """The one place that decides how the inner loop is compiled."""
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -8,6 +12,31 @@ import numba
 __all__ = ["compiled"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _cache_folder() -> Path:
+    """Return a folder for machine code that belongs to exactly this source.
+
+    numba looks only at the file of the outermost function, so a change of a callee in another
+    file would go unseen: the folder carries a digest of the whole package.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for root in (home / "roofcast", Path(tempfile.gettempdir()) / f"roofcast-{os.getuid()}"):
+        folder = root / digest.hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="roofcast-"))
+
+
+if not os.environ.get("NUMBA_CACHE_DIR"):
+    numba.config.CACHE_DIR = str(_cache_folder())
 
 
 def compiled(function: Function) -> Function:

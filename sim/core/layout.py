@@ -120,7 +120,7 @@ STATE = np.dtype(
         ("prefilled", "i8"),
         ("finished", "i8"),
         ("n_rows", "i8"),
-        ("row_open", "i8"),
+        ("resume", "i8"),  # macro-steps that `until` interrupted
         ("free_slots", "i8"),
         ("hit_blocks", "i8"),
         ("looked_up_blocks", "i8"),
@@ -157,6 +157,7 @@ KNOBS = np.dtype(
         ("bookkeeping_per_request_s", "f8"),
         ("visible_s", "f8"),  # GPU end to output seen
         ("graph_dispatch_s", "f8"),
+        ("graph_level_share", "f8"),  # part of it that the host's level scales
         ("graph_lead_s", "f8"),  # schedule to first kernel of a graph step
         ("piecewise_dispatch_s", "f8"),
         ("eager_dispatch_s", "f8"),
@@ -174,9 +175,12 @@ KNOBS = np.dtype(
         ("j_per_kv_byte", "f8"),
         ("cap_w", "f8"),
         ("window_s", "f8"),
-        ("cold_speedup", "f8"),  # share by which a compute-bound step is faster off the cap
+        ("clock_free", "f8"),  # share of the cap below which the clock is always full
+        ("full_clock_gain", "f8"),  # time saved against the table at the full clock
+        ("capped_gain", "f8"),  # time saved against the table at the cap
         ("ambient_c", "f8"),
         ("throttle_c", "f8"),
+        ("throttle_per_k", "f8"),  # slowdown per kelvin above it
         ("kelvin_per_w", "f8"),
         ("thermal_s", "f8"),
     ]

@@ -15,6 +15,8 @@ from sim.core.schedule import close, fill_time, form_batch, give_back, ingest
 __all__ = ["ROWS_FULL", "SOMETHING_DONE", "UNTIL", "advance"]
 
 UNTIL, ROWS_FULL, SOMETHING_DONE = 0, 1, 2
+# What an interrupted run of macro-steps goes on with: nothing, a new row, the newest row.
+NO, PENDING, OPEN = 0, 1, 2
 FINISHED = Status.FINISHED
 
 
@@ -262,6 +264,7 @@ def _macro_steps(
     most = _steps_to_next_end(state, requests, lanes)
     if most <= 0:
         return
+    state.resume = max(state.resume, PENDING)
     n, size = state.n_running, knobs.block_size
     context, squares = _fill_phases(state, knobs, requests, lanes)
     free_before, taken, steps, level = state.free_blocks, 0, 0, state.level
@@ -273,7 +276,7 @@ def _macro_steps(
         state.free_blocks = free_before - taken
         schedule_s = state.now
         seen = run_step(tables, state, knobs, 0, 0.0, 0.0, n, context, squares, n)
-        if (steps == 0 and not state.row_open) or knobs.every_step or state.level != level:
+        if (steps == 0 and state.resume != OPEN) or knobs.every_step or state.level != level:
             _log(state, rows, schedule_s, 0, 0, 0.0, n, context)
             level = state.level
         else:
@@ -284,11 +287,12 @@ def _macro_steps(
         squares += 2.0 * context + n
         context += n
         steps += 1
-        state.row_open = 1
+        state.resume = OPEN
     if knobs.caching:
         state.free_blocks = free_before
     _settle(state, knobs, pool, records, lanes, steps)
-    state.row_open = state.row_open and state.now >= until
+    if state.now < until:
+        state.resume = NO
 
 
 @compiled
@@ -316,14 +320,6 @@ def _idle(
     state.in_flight = 0
     state.n_flight = 0
     return True
-
-
-@compiled
-def _could_admit(state: Record, knobs: Record) -> bool:
-    """Return whether a waiting request may get in while the same requests keep running."""
-    if state.n_waiting == 0 or state.blocked or knobs.hold:
-        return False
-    return state.n_running < knobs.max_num_seqs
 
 
 @compiled
@@ -355,7 +351,7 @@ def advance(
         UNTIL, ROWS_FULL (make room in `rows`, call again) or SOMETHING_DONE.
     """
     state, knobs, requests = state_array[0], knob_array[0], records[0]
-    if state.row_open and state.now < until:
+    if state.resume and state.now < until:
         _macro_steps(tables, state, knobs, pool, records, lanes, rows, until)
     while state.now < until:
         if state.n_rows + 2 >= rows.size:
@@ -368,7 +364,7 @@ def advance(
             if not _idle(state, knobs, pool, requests, lanes, until):
                 break
             continue
-        state.row_open = 0
+        state.resume = NO
         steady = _general_step(tables, state, knobs, pool, records, lanes, rows)
         may_admit = (
             state.n_waiting > 0

@@ -1,0 +1,55 @@
+"""Speed of one replica and of eight: `make bench`; figures with machine and date in docs/speed.md.
+
+Requests are like the Azure conversation trace (mean 1,155 tokens in, 211 out).
+"""
+
+import pytest
+
+from sim import Scenario, simulate
+from sim.simulation import workload_requests
+
+LENGTHS = "azure-conv"
+LOADS = {
+    "2/s on one replica": (1, 2.0, {}),
+    "16/s on eight replicas": (8, 16.0, {}),
+    "24/s on one replica, cache and preemption": (
+        1,
+        24.0,
+        {"policies": {"memory": {"name": "paged", "kv_blocks": 7000}}},
+    ),
+}
+
+
+def scenario(replicas: int, rate: float, extra: dict, count: int) -> Scenario:
+    workload = {
+        "arrivals": {"kind": "poisson", "rate_per_s": rate},
+        "lengths": LENGTHS,
+        "count": count,
+    }
+    policies = extra or {"policies": {"caching": {"name": "none"}}}
+    return Scenario.model_validate(
+        {"hardware": {"replicas": replicas}, "workload": workload, **policies}
+    )
+
+
+@pytest.mark.benchmark(group="simulation")
+@pytest.mark.parametrize("name", LOADS)
+def test_requests_per_second(benchmark, name):
+    replicas, rate, extra = LOADS[name]
+    case = scenario(replicas, rate, extra, 10_000)
+    requests = workload_requests(case)
+    simulate(case, requests.head(50))  # compile and load
+    result = benchmark(simulate, case, requests)
+    tokens = result.requests["emitted_tokens"].sum()
+    benchmark.extra_info["output tokens per CPU-s"] = round(tokens / benchmark.stats["mean"])
+    assert (result.requests["status"] == "finished").all()
+
+
+@pytest.mark.benchmark(group="growth")
+@pytest.mark.parametrize("count", [1_000, 10_000, 100_000, 1_000_000])
+def test_growth_is_linear(benchmark, count):
+    case = scenario(8, 16.0, {}, count)
+    requests = workload_requests(case)
+    simulate(case, requests.head(50))
+    benchmark.pedantic(simulate, args=(case, requests), rounds=1)
+    benchmark.extra_info["us per request"] = benchmark.stats["mean"] / count * 1e6

@@ -1,5 +1,6 @@
 """Reading folders of kernel traces: one CSV (plain or .gz) per kind of kernel, in microseconds."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,18 @@ from hardware.kernels_forms import GEMM_TYPES
 __all__ = ["TRACE_COLUMNS", "read_traces"]
 
 _HEADS = ("n_heads", "n_kv_heads", "head_dim")
+_DECODE = (*_HEADS, "batch", "context", "us")
+_PREFILL = (*_HEADS, "batch", "q_len", "past_len", "us")
 _EXPERTS = ("experts", "top_k", "hidden", "intermediate")
+_BY_CACHE = ("attention_decode", "attention_prefill")
 TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{f"gemm_{dtype}": ("dtype", "m", "n", "k", "us") for dtype in GEMM_TYPES},
     "gemm_sparse24_bf16": ("m", "n", "k", "dense_us", "sparse24_us"),
-    "attention_decode": (*_HEADS, "batch", "context", "us"),
-    "attention_prefill": (*_HEADS, "batch", "q_len", "past_len", "us"),
+    "attention_decode": _DECODE,
+    "attention_decode_fp8": _DECODE,
+    "attention_prefill": _PREFILL,
+    "attention_prefill_fp8": _PREFILL,
+    "attention_prefill_extra": _PREFILL,
     "attention_mixed": (*_HEADS, "seqs_q_context", "us"),
     "attention_unfused": (
         *("n_heads", "head_dim", "q_len", "unfused_us", "flash_us"),
@@ -27,6 +34,9 @@ TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: (*_EXPERTS, "tokens", "us") for name in FAMILIES if name.startswith("moe_")},
     "memory": ("op", "bytes", "us"),
     "launch": ("case", "kernels", "us_per_kernel"),
+}
+OPTIONAL_COLUMNS = {
+    kind: ("kv_dtype", "spread") for kind in TRACE_COLUMNS if kind.startswith(_BY_CACHE)
 }
 _TIMES = ("us", "unfused_us", "flash_us", "dense_us", "sparse24_us", "us_per_kernel")
 _WORDS = ("dtype", "op", "case", "seqs_q_context")
@@ -70,7 +80,9 @@ def read_traces(folder: Path) -> dict[str, pd.DataFrame]:
         raise InputError("holds no trace table", str(folder), allowed, "name one of these")
     tables: dict[str, pd.DataFrame] = {}
     for kind, path in found.items():
-        tables |= _split(kind, _read(kind, path), path)
+        for name, table in _split(kind, _read(kind, path), path).items():
+            parts = [tables[name], table] if name in tables else [table]
+            tables[name] = pd.concat(parts, ignore_index=True)
     return tables
 
 
@@ -80,7 +92,7 @@ def _kind(path: Path) -> str:
 
 
 def _read(kind: str, path: Path) -> pd.DataFrame:
-    table = read_table(path, TRACE_COLUMNS[kind])
+    table = read_table(path, TRACE_COLUMNS[kind], OPTIONAL_COLUMNS.get(kind, ()))
     if table.empty:
         raise InputError("has a header but no rows", str(path), repair="measure again")
     for column in TRACE_COLUMNS[kind]:
@@ -111,11 +123,26 @@ def _split(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame
     if kind == "memory":
         parts = table.groupby("op")
         return {str(op): part for op, part in parts if op in COPY_PATHS}
+    if kind.startswith(_BY_CACHE):
+        return _by_cache(kind, table, path)
     if kind == "attention_mixed":
         _check_sequences(table["seqs_q_context"], path)
     elif kind in FAMILIES:
         table = table[[*FAMILIES[kind].extents, "s"]]
     return {kind: table}
+
+
+def _by_cache(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame]:
+    """Return attention over equal sequences, by the type of the KV cache."""
+    name = next(prefix for prefix in _BY_CACHE if kind.startswith(prefix))
+    if "spread" in table:
+        table = table[table["spread"].astype(str).isin(["uniform", "0", "0.0"])]
+    if "kv_dtype" not in table:
+        table = table.assign(kv_dtype="fp8" if kind.endswith("_fp8") else "bf16")
+    families = {"bf16": name, "fp8": f"{name}_fp8"}
+    _check_words(table["kv_dtype"], families, path, "kv_dtype")
+    columns = [*FAMILIES[name].extents, "s"]
+    return {families[str(kv)]: part[columns] for kv, part in table.groupby("kv_dtype")}
 
 
 def _check_sequences(column: "pd.Series[str]", path: Path) -> None:
@@ -127,8 +154,10 @@ def _check_sequences(column: "pd.Series[str]", path: Path) -> None:
         raise InputError(what, where, "q:context per sequence, blanks between", "mend that line")
 
 
-def _check_words(column: "pd.Series[str]", known: dict[str, float], path: Path) -> None:
+def _check_words(
+    column: "pd.Series[str]", known: Mapping[str, object], path: Path, name: str = "op"
+) -> None:
     unknown = [word for word in column.unique() if word not in known]
     if unknown:
         hint = did_you_mean(str(unknown[0]), known)
-        raise InputError(f"op {unknown[0]!r} is not known", str(path), repair=hint)
+        raise InputError(f"{name} {unknown[0]!r} is not known", str(path), repair=hint)

@@ -10,6 +10,7 @@ True
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -23,15 +24,24 @@ from hardware.kernels_experts import inclusion, touched_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, Family
 from hardware.kernels_forms import GEMM_TYPES, Array, Chip
 from hardware.kernels_mixed import longest_context, padded_context
-from hardware.kernels_residual import interpolate
+from hardware.kernels_surface import Surface, make_surface
 from hardware.specs import AcceleratorSpec
 
-__all__ = ["BASE", "PATHS", "KernelModel", "chip_of", "load_kernels"]
+__all__ = [
+    "BASE",
+    "CALIBRATIONS",
+    "PATHS",
+    "POOLED",
+    "KernelModel",
+    "carried",
+    "chip_of",
+    "load_kernels",
+    "pool",
+]
 
-BASE = "h200-sxm"  # calibration whose coefficients serve chips without traces
+BASE, POOLED = "h200-sxm", "pooled"  # calibrations that serve accelerators without traces
 CALIBRATIONS = Path(__file__).parent / "data" / "calibrations"
 PATHS = {"hbm": "copy_cold", "l2": "copy_l2", "h2d": "h2d_pinned", "d2h": "d2h_pinned"}
-MOST_NODES = 64
 WIDEST_UNIT = 20e12  # FLOP/s of 16-bit products; an SM of an H200 has 7.5e12, of a B200 15e12
 MOST_UNITS = 1024
 Fidelity = Literal["measured", "datasheet"]
@@ -55,17 +65,47 @@ def load_kernels(spec: AcceleratorSpec) -> "KernelModel":
 
     Its own calibration is used where `spec.calibration` names one (a file stem under
     ``hardware/data/calibrations``, or a path that ends in .toml); otherwise the forms run on its
-    datasheet numbers with the coefficients of `BASE`.
+    datasheet numbers with the coefficients of `carried`.
 
     Raises
     ------
     InputError
         The calibration named does not exist or is bad.
     """
-    base = load_calibration(CALIBRATIONS / f"{BASE}.toml")
     if spec.calibration is None:
-        return KernelModel(chip_of(spec), base, "datasheet")
-    return KernelModel(chip_of(spec), load_calibration(_path(spec.calibration)), "measured", base)
+        return KernelModel(chip_of(spec), carried(), "datasheet")
+    own = load_calibration(_path(spec.calibration))
+    return KernelModel(chip_of(spec), own, "measured", carried())
+
+
+@cache
+def carried() -> Calibration:
+    """Return the coefficients for accelerators, or kernels, that were not measured.
+
+    Those fitted jointly to several accelerators (`POOLED`), with bands from accelerators left
+    out; kernels that only `BASE` was measured for keep its coefficients, their bands widened as
+    those of the others are.
+    """
+    base, path = load_calibration(CALIBRATIONS / f"{BASE}.toml"), CALIBRATIONS / f"{POOLED}.toml"
+    if not path.exists():
+        return base
+    return pool(base, load_calibration(path))
+
+
+def pool(base: Calibration, pooled: Calibration) -> Calibration:
+    """Return the families of `pooled`, and those of `base` that it lacks with wider bands."""
+    shared = set(base.families) & set(pooled.families)
+    widths = [_width(pooled.families[n].band) / _width(base.families[n].band) for n in shared]
+    wider = max(1.0, float(np.median(widths))) if widths else 1.0
+    families = {
+        name: replace(fit, band={q: v * wider for q, v in fit.band.items()})
+        for name, fit in base.families.items()
+    }
+    return replace(base, families={**families, **pooled.families})
+
+
+def _width(band: Mapping[str, float]) -> float:
+    return band["p90"] - band["p10"]
 
 
 def _path(name: str) -> Path:
@@ -75,20 +115,6 @@ def _path(name: str) -> Path:
     if name not in known:
         raise InputError(f"no calibration named {name!r}", repair=did_you_mean(name, known))
     return CALIBRATIONS / f"{name}.toml"
-
-
-@dataclass(frozen=True)
-class _Surface:
-    """A residual on a grid of one layout's running extents."""
-
-    family: Family
-    nodes: list[Array]
-    grid: Array
-
-    def __call__(self, shape: Mapping[str, Array]) -> Array:
-        axes = enumerate(self.family.axes)
-        at = [self.family.position(i, shape[name]) for i, name in axes]
-        return interpolate(self.grid, self.nodes, at)
 
 
 @dataclass(frozen=True)
@@ -111,7 +137,7 @@ class KernelModel:
     calibration: Calibration
     fidelity: Fidelity
     base: Calibration | None = None
-    _surfaces: dict[tuple[str, tuple[float, ...]], _Surface] = field(
+    _surfaces: dict[tuple[str, tuple[float, ...]], Surface] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -154,9 +180,12 @@ class KernelModel:
             Sequences.
         context : array
             KV tokens of each, the new one included; the mean where they differ.
+        kv_dtype : str
+            bf16, fp16 or fp8. Where this accelerator has no traces with an fp8 cache, its time is
+            that of a bf16 one: halving the bytes was measured to bring little in an engine.
         """
-        _check_kv(kv_dtype)
-        return self.time("attention_decode", batch, context, heads, kv_heads, head_dim)
+        name = self._attention("attention_decode", kv_dtype)
+        return self.time(name, batch, context, heads, kv_heads, head_dim)
 
     def attention_prefill(
         self,
@@ -179,9 +208,10 @@ class KernelModel:
         sequences : array
             Equal sequences in one call.
         """
-        _check_kv(kv_dtype)
         layout = (heads, kv_heads, head_dim)
-        return self.time("attention_prefill", q, past, sequences, *layout)
+        return self.time(
+            self._attention("attention_prefill", kv_dtype), q, past, sequences, *layout
+        )
 
     def attention_mixed(
         self,
@@ -298,7 +328,10 @@ class KernelModel:
         return "measured" if own else "datasheet"
 
     def residuals(self, name: str) -> Mapping[str, float]:
-        """Return P10, P50 and P90 of held-out log(measured / predicted) of a family."""
+        """Return P10, P50 and P90 of held-out log(measured / predicted) of a family.
+
+        From layouts held out where measured, from accelerators left out where carried over.
+        """
         return self._fit(name).band
 
     def time(self, name: str, *extents: ArrayLike) -> Array:
@@ -315,6 +348,15 @@ class KernelModel:
         surface = self._surface(family, tuple(float(shape[part]) for part in family.layout))
         return formed if surface is None else formed * np.exp(surface(shape))
 
+    def _attention(self, name: str, kv_dtype: str) -> str:
+        """Return the family of attention over a cache of a type."""
+        known = ("bf16", "fp16", "fp8")
+        if kv_dtype not in known:
+            hint = did_you_mean(kv_dtype, known)
+            raise InputError(f"no KV cache type named {kv_dtype!r}", repair=hint)
+        packed = f"{name}_{kv_dtype}"
+        return packed if packed in self.calibration.families else name
+
     def _fit(self, name: str) -> FamilyFit:
         """Return the family's fit, or its nearest relative's."""
         sources = [self.calibration, *([self.base] if self.base else [])]
@@ -326,43 +368,13 @@ class KernelModel:
             wanted = FAMILIES[wanted].parent
         return FamilyFit(FAMILIES[name].start, np.empty((0, 0)), np.empty(0))
 
-    def _surface(self, family: Family, layout: tuple[float, ...]) -> _Surface | None:
+    def _surface(self, family: Family, layout: tuple[float, ...]) -> Surface | None:
         if self.fidelity_of(family.name) == "datasheet":
             return None
         key = (family.name, layout)
         if key not in self._surfaces:
-            made = _make_surface(family, self.calibration.families[family.name], layout)
+            made = make_surface(family, self.calibration.families[family.name], layout)
             if made is None:
                 return None
             self._surfaces[key] = made
         return self._surfaces[key]
-
-
-def _make_surface(family: Family, fit: FamilyFit, layout: tuple[float, ...]) -> _Surface | None:
-    process = fit.process(family)
-    if process is None:
-        return None
-    extents = [_nodes(fit.shapes[:, i]) for i in range(len(family.axes))]
-    extents[0] = np.union1d(extents[0], family.breaks)
-    mesh = np.meshgrid(*extents, indexing="ij")
-    shape = family.shape(*mesh, *layout)
-    grid = process.predict(family.matrix(shape)[0]).reshape(mesh[0].shape)
-    positions = [family.position(i, values) for i, values in enumerate(extents)]
-    return _Surface(family, positions, grid)
-
-
-def _nodes(values: Array) -> Array:
-    """Return the measured extents of an axis, at most `MOST_NODES` of them, at least two."""
-    found = np.unique(values)
-    if len(found) == 1:
-        found = np.append(found, found[0] * 2)
-    chosen = np.linspace(0, len(found) - 1, min(len(found), MOST_NODES)).round().astype(int)
-    picked: Array = found[chosen]
-    return picked
-
-
-def _check_kv(kv_dtype: str) -> None:
-    known = ("bf16", "fp16", "fp8")
-    if kv_dtype not in known:
-        hint = did_you_mean(kv_dtype, known)
-        raise InputError(f"no KV cache type named {kv_dtype!r}", repair=hint)

@@ -12,7 +12,7 @@ SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
 ROUNDING = 1e-9  # so that exactly full waves stay so
 
 
-def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+def attention_decode(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2) -> Array:
     """Return the time of one new token per sequence over its KV cache [s].
 
     Work items are (sequence, KV head, split of the context), in waves over the units, each with a
@@ -22,7 +22,7 @@ def attention_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     items = batch * shape["kv_heads"]
     splits = _splits(items, context, chip.units)
     start = np.ceil(items * splits / chip.units - ROUNDING) * c["tile_s"]
-    memory = items * context * d * 4 / (chip.memory * c["memory"])
+    memory = items * context * d * 2 * kv_bytes / (chip.memory * c["memory"])
     rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
     compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
     combine = c["split_s"] * (1 - 1 / splits)
@@ -38,7 +38,7 @@ def _splits(items: Array, context: Array, units: int) -> Array:
     return splits
 
 
-def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+def attention_prefill(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2) -> Array:
     """Return the time of causal attention of q new tokens after `past` cached ones [s].
 
     FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
@@ -55,7 +55,7 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
     level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
     longest = c["tile_s"] + per_token * context
-    memory = batch * context * kv * d * 4 / (chip.memory * c["memory"])
+    memory = batch * context * kv * d * 2 * kv_bytes / (chip.memory * c["memory"])
     combine = c["split_s"] * (1 - 1 / splits)
     busy = soft_maximum(level, longest, c["balance"])
     return c["launch_s"] + combine + soft_maximum(busy, memory, c["sharpness"])

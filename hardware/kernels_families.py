@@ -257,26 +257,28 @@ def _copy_family(path: str) -> Family:
 
 
 _HEADS = ("heads", "kv_heads", "head_dim")
+
+
+def _decode_family(name: str, kv_bytes: float) -> Family:
+    form = partial(attention.attention_decode, kv_bytes=kv_bytes)
+    axes, parent = ("batch", "context"), "" if kv_bytes == 2 else "attention_decode"
+    return Family(name, axes, _HEADS, form, _DECODE_START, _decode_features, parent=parent)
+
+
+def _prefill_family(name: str, kv_bytes: float) -> Family:
+    form = partial(attention.attention_prefill, kv_bytes=kv_bytes)
+    axes, offsets = ("q", "past", "batch"), (0.0, 256.0, 0.0)
+    parent = "" if kv_bytes == 2 else "attention_prefill"
+    return Family(name, axes, _HEADS, form, _PREFILL_START, _prefill_features, offsets, parent)
+
+
 _MOE_LAYOUT = ("experts", "top_k", "hidden", "intermediate")
 _LISTED = [
     *(_gemm_family(dtype) for dtype in GEMM_TYPES),
-    Family(
-        "attention_decode",
-        ("batch", "context"),
-        _HEADS,
-        attention.attention_decode,
-        _DECODE_START,
-        _decode_features,
-    ),
-    Family(
-        "attention_prefill",
-        ("q", "past", "batch"),
-        _HEADS,
-        attention.attention_prefill,
-        _PREFILL_START,
-        _prefill_features,
-        (0.0, 256.0, 0.0),
-    ),
+    _decode_family("attention_decode", 2),
+    _decode_family("attention_decode_fp8", 1),
+    _prefill_family("attention_prefill", 2),
+    _prefill_family("attention_prefill_fp8", 1),
     Family(
         "attention_mixed",
         ("decode_s", "prefill_s", "batch", "spread", "longest", "q"),

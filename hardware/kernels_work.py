@@ -10,6 +10,7 @@ from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Shape
 
 __all__ = ["work"]
 
+_KV_BYTES = {"": 4, "_fp8": 2}  # key and value of one element, by the family's ending
 Work = Callable[[Shape, Chip, str], tuple[Array, Array]]
 
 
@@ -19,15 +20,16 @@ def _gemm(s: Shape, chip: Chip, dtype: str) -> tuple[Array, Array]:
     return 2 * m * n * k / (chip.peaks[kind.precision] * kind.speedup), moved / chip.memory
 
 
-def _decode(s: Shape, chip: Chip, _: str) -> tuple[Array, Array]:
-    tokens = s["batch"] * s["context"] * s["head_dim"] * 4
-    return tokens * s["heads"] / chip.attention_peak, tokens * s["kv_heads"] / chip.memory
+def _decode(s: Shape, chip: Chip, kv: str) -> tuple[Array, Array]:
+    tokens = s["batch"] * s["context"] * s["head_dim"]
+    moved = tokens * s["kv_heads"] * _KV_BYTES[kv]
+    return 4 * tokens * s["heads"] / chip.attention_peak, moved / chip.memory
 
 
-def _prefill(s: Shape, chip: Chip, _: str) -> tuple[Array, Array]:
+def _prefill(s: Shape, chip: Chip, kv: str) -> tuple[Array, Array]:
     d, q = s["head_dim"] * s["batch"], s["q"]
     flops = 4 * s["heads"] * d * q * (s["past"] + q / 2)
-    moved = 4 * d * ((s["past"] + q) * s["kv_heads"] + q * s["heads"])
+    moved = d * (_KV_BYTES[kv] * (s["past"] + q) * s["kv_heads"] + 4 * q * s["heads"])
     return flops / chip.attention_peak, moved / chip.memory
 
 

@@ -8,7 +8,7 @@ import pytest
 from formats import InputError
 from hardware.calibration import read_traces
 from hardware.catalog import accelerators, load_accelerator
-from hardware.kernels import CALIBRATIONS, PATHS, KernelModel, chip_of, load_kernels
+from hardware.kernels import CALIBRATIONS, PATHS, KernelModel, chip_of, load_kernels, pool
 from hardware.kernels_experts import distinct_experts, inclusion, touched_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, family
 from hardware.kernels_forms import GEMM_TYPES
@@ -247,6 +247,16 @@ def test_a_family_without_any_fit_uses_the_start_of_its_form(kernels):
     empty = replace(kernels.calibration, families={})
     bare = KernelModel(kernels.chip, empty, "datasheet")
     assert float(bare.gemm(1, 4096, 4096, "fp8")) > 4096**2 / kernels.chip.memory
+
+
+def test_kernels_measured_once_are_as_uncertain_elsewhere_as_those_measured_often(kernels):
+    base = kernels.calibration
+    once = base.families["gemm_bf16"]
+    often = replace(once, band={q: 3 * v for q, v in once.band.items()})
+    carried = pool(base, replace(base, families={"gemm_bf16": often}))
+    assert carried.families["gemm_bf16"] is often
+    for q, value in base.families["elementwise_add"].band.items():
+        assert carried.families["elementwise_add"].band[q] == pytest.approx(3 * value)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ class Surface:
     grid: Array
 
     def __call__(self, shape: Mapping[str, Array]) -> Array:
+        """Return the log residual of shapes of this layout."""
         axes = enumerate(self.family.axes)
         at = [self.family.position(i, shape[name]) for i, name in axes]
         return interpolate(self.grid, self.nodes, at)

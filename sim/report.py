@@ -12,11 +12,15 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from formats import Quantity
 from hardware.kernels import load_kernels
 from sim import charts
 from sim.metrics import Observed, by_group, measure
 from sim.metrics.devices import peak_flops_per_s, peak_precision
+from sim.metrics.rates import limits as limits_of
 from sim.metrics.waits import WAITS
 from sim.simulation import Result
 from sim.toml import scenario_toml
@@ -38,6 +42,7 @@ CARDS = (
     ("energy_per_output_token_j", "per output token"),
     ("power_mean_w", "mean power"),
 )
+Floats = npt.NDArray[np.float64]
 Figures = dict[str, float | int | None]
 
 
@@ -122,8 +127,8 @@ Makers = dict[str, tuple[tuple[str, str], Callable[[], Any]]]
 
 
 def _latency_charts(seen: Observed) -> Makers:
-    requests, slo = seen.requests, seen.slo
-    limits = {"ttft": slo.ttft_s, "tpot": slo.tpot_s, "e2e": slo.e2e_s}
+    requests = seen.requests
+    limits = {what: _one(values) for what, values in limits_of(seen).items()}
     titles = {
         "ttft": "Time to first token",
         "tpot": "Time per output token",
@@ -132,11 +137,20 @@ def _latency_charts(seen: Observed) -> Makers:
     below = "Share of requests below each value"
     return {
         f"cdf_{what}": (
-            (title, f"{below}; the dashed rule is the objective." if limits[what] else f"{below}."),
-            lambda what=what: charts.latency_cdf(requests, what, limits[what]),  # type: ignore[misc]
+            (
+                title,
+                f"{below}; the dashed rule is the objective." if limits.get(what) else f"{below}.",
+            ),
+            lambda what=what: charts.latency_cdf(requests, what, limits.get(what)),  # type: ignore[misc]
         )
         for what, title in titles.items()
     }
+
+
+def _one(values: Floats) -> float | None:
+    """Return the objective that all requests have, None where they differ."""
+    finite = np.unique(values[np.isfinite(values)])
+    return float(finite[0]) if finite.size == 1 else None
 
 
 def _time_charts(seen: Observed) -> Makers:

@@ -21,6 +21,8 @@ def readable(value: float | None, unit: str) -> str:
     --------
     >>> readable(0.0123, "s"), readable(4.2e6, "J"), readable(0.512, "1"), readable(None, "s")
     ('12.3 ms', '4.20 MJ', '51.2 %', '-')
+    >>> readable(4.8e12, "byte/s"), readable(8e10, "byte")
+    ('4.80 TB/s', '80.0 GB')
     >>> readable(1682.2, "token/s"), readable(7.957, "request/s"), readable(3, "request")
     ('1,682 token/s', '7.96 request/s', '3 request')
     """
@@ -32,7 +34,7 @@ def readable(value: float | None, unit: str) -> str:
         return f"{_three(value * 100)} %"
     if unit in SCALED:
         scale, prefix = next((p for p in PREFIXES if abs(value) >= p[0]), (1.0, ""))
-        return f"{_three(value / scale)} {prefix}{unit}"
+        return f"{_three(value / scale)} {prefix}{unit.replace('byte', 'B')}"
     return f"{value:,} {unit}" if isinstance(value, int) else f"{_three(value)} {unit}"
 
 

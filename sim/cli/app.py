@@ -18,6 +18,11 @@ Command = Callable[..., Any]
 # name -> module and function; the order is that of the help
 COMMANDS = {
     "simulate": "sim.cli.simulate:simulate",
+    "calibrate": "sim.cli.calibrate:calibrate",
+    "explore": "sim.cli.explore:explore",
+    "list": "sim.cli.catalog:list_entries",
+    "show": "sim.cli.catalog:show",
+    "new": "sim.cli.new:new",
 }
 
 

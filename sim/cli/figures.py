@@ -29,8 +29,11 @@ def print_figures(result: "Result", figures: dict[str, Any]) -> None:
     from sim.units import readable
 
     shown = [name for name in KEY_FIGURES if name in figures]
-    table = [[readable(figures[n], metrics[n].unit), metrics[n].description] for n in shown]
-    print_table(["figure", "what"], table)
+    table = [
+        [n, readable(figures[n], metrics[n].unit), metrics[n].description.split(";")[0]]
+        for n in shown
+    ]
+    print_table(["metric", "value", "what it is"], table)
 
 
 def _row(figures: dict[str, Any], name: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["plain_table", "print_json", "print_table", "progress_bar"]
+
+MAX_WIDTH = 400  # of a table that goes into a file or a pipe [character]
 
 
 def print_json(data: object) -> None:
@@ -64,7 +67,11 @@ def print_table(columns: list[str], rows: list[list[Any]], title: str = "") -> N
     from rich.markup import escape
 
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)
     texts = [[escape(str(cell)) for cell in row] for row in rows]
-    console.print(plain_table(columns, texts, title))
+    table = plain_table(columns, texts, title)
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(width=MAX_WIDTH, record=True, file=StringIO())
+    wide.print(table)
+    typer.echo("\n".join(line.rstrip() for line in wide.export_text().splitlines()))

@@ -63,7 +63,7 @@ def make_scenario(
 
     base = file.parent if file else Path()
     scenario = load_scenario(file) if file else Scenario()
-    changes = dict([*_changes(options), *map(_setting, settings)])
+    changes = dict([*_changes(options, scenario), *map(_setting, settings)])
     if not changes:
         return scenario, base
     data = scenario.model_dump()
@@ -73,14 +73,14 @@ def make_scenario(
     return check(data, Scenario, where), base
 
 
-def _changes(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _changes(options: Mapping[str, Any], scenario: "Scenario") -> Iterator[tuple[str, Any]]:
     given = {name: value for name, value in options.items() if value is not None}
     for axis in POLICIES:
         if axis in given:
             yield f"policies.{axis}", {"name": given[axis]}
     if "prefix_caching" in given:
         yield "policies.caching", {"name": "prefix-lru" if given["prefix_caching"] else "none"}
-    yield from _workload(given)
+    yield from _workload(given, scenario)
     if "warmup" in given:
         yield "run.warmup", _number_or_word(given["warmup"])
     for name, key in KEYS.items():
@@ -88,7 +88,7 @@ def _changes(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, given[name]
 
 
-def _workload(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _workload(given: Mapping[str, Any], scenario: "Scenario") -> Iterator[tuple[str, Any]]:
     """Yield the source of requests; one given as an option replaces that of the file."""
     from formats import InputError
 
@@ -101,16 +101,25 @@ def _workload(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if "workload" in given:
         yield "workload", {"named": given["workload"]}
     if "rate" in given:
-        yield "workload", _drawn({"kind": "poisson", "rate_per_s": given["rate"]}, given)
+        arrivals = {"kind": "poisson", "rate_per_s": given["rate"]}
+        yield "workload", _drawn(arrivals, given, scenario)
     if "concurrency" in given:
         users = {"kind": "closed-loop", "concurrency": given["concurrency"]}
-        yield "workload", _drawn(users, given)
+        yield "workload", _drawn(users, given, scenario)
 
 
-def _drawn(arrivals: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a workload of drawn requests, with the usual lengths and duration."""
-    limit = {} if "count" in given else {"duration_s": DEFAULT_DURATION_S}
-    return {"arrivals": arrivals, "lengths": DEFAULT_LENGTHS, **limit}
+def _drawn(
+    arrivals: dict[str, Any], given: Mapping[str, Any], scenario: "Scenario"
+) -> dict[str, Any]:
+    """Return drawn requests with the lengths and limits of the file, else the usual ones."""
+    old = scenario.workload.model_dump()
+    kept = {key: old[key] for key in ("lengths", "duration_s", "count") if old[key] is not None}
+    usual: dict[str, Any] = {"lengths": DEFAULT_LENGTHS}
+    if "count" in given:
+        kept.pop("duration_s", None)
+    elif "count" not in kept:
+        usual["duration_s"] = DEFAULT_DURATION_S
+    return usual | kept | {"arrivals": arrivals}
 
 
 def _number_or_word(text: str) -> float | str:

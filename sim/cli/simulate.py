@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from sim.scenario import Scenario
     from sim.simulation import Result
 
 __all__ = ["simulate"]
@@ -85,7 +86,8 @@ def simulate(
     for path in plugin or []:
         load_plugin(path)
     chosen, base = make_scenario(scenario, ctx.params, settings or [])
-    _check_objectives(check_slo, chosen.slo.model_dump(exclude={"percentile"}))
+    if check_slo:
+        _check_objectives(chosen)
     if out is not None:
         check_target(out)
     result = _run(chosen, base, as_json)
@@ -96,15 +98,17 @@ def simulate(
         _exit_when_missed(result)
 
 
-def _check_objectives(wanted: bool, objectives: dict[str, float | None]) -> None:
+def _check_objectives(chosen: "Scenario") -> None:
+    """Refuse --check-slo where no class of traffic has an objective."""
     from formats import InputError
+    from sim.objectives import given, objectives
 
-    if wanted and not any(value is not None for value in objectives.values()):
+    if not any(given(slo) for slo in objectives(chosen).values()):
         repair = "give --slo-ttft, --slo-tpot, --slo-e2e, or [slo] in the scenario"
         raise InputError("there is no objective to check", "--check-slo", repair=repair)
 
 
-def _run(chosen: Any, base: Path, quiet: bool) -> "Result":  # noqa: ANN401 - imported late
+def _run(chosen: "Scenario", base: Path, quiet: bool) -> "Result":
     from sim.cli.output import progress_bar
     from sim.simulation import simulate as run_simulation
 
@@ -138,10 +142,11 @@ def _show(result: "Result", out: Path | None, as_json: bool) -> None:
 
 def _exit_when_missed(result: "Result") -> None:
     from sim.cli.guard import MISSED
-    from sim.metrics import summary
+    from sim.metrics.rates import attainments
 
-    share, wanted = summary(result)["slo_attainment"], result.scenario.slo.percentile / 100
-    if share is None or share < wanted:
-        shown = "no request" if share is None else f"{share:.2%} of the requests"
-        typer.echo(f"Objective missed: {shown} met it, {wanted:.2%} wanted.", err=True)
+    missed = [a for a in attainments(result) if a.share < a.wanted]
+    for a in missed:
+        text = f"Objective of class {a.traffic_class!r} missed: {a.share:.2%} of its requests"
+        typer.echo(f"{text} met it, {a.wanted:.2%} wanted.", err=True)
+    if missed:
         raise typer.Exit(MISSED)

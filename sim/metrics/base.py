@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from sim.metrics.window import Window, observation_window
-from sim.scenario import Slo
 from sim.simulation import Result
 from sim.step_log import with_spans
 
@@ -176,11 +175,6 @@ class Observed:
         if name not in self.requests:
             return np.zeros(len(self.requests))
         return self.requests[name].to_numpy(np.float64)
-
-    @property
-    def slo(self) -> Slo:
-        """Objectives of the requests."""
-        return self.result.scenario.slo
 
     @property
     def replicas(self) -> int:

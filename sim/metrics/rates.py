@@ -1,14 +1,16 @@
 """Counts, rates, and how many requests met their objectives."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sim.core.layout import Status
 from sim.metrics.base import Floats, Function, Mask, Observed, Value, metric
+from sim.objectives import DEFAULT_CLASS, given, objectives
+from sim.simulation import Result
 
-__all__ = ["good", "judged", "output_tokens"]
+__all__ = ["Attainment", "attainments", "good", "judged", "limits", "output_tokens"]
 
 
 def output_tokens(seen: Observed) -> float:
@@ -81,9 +83,20 @@ def output_tokens_per_accelerator(seen: Observed) -> Value:
     return output_tokens(seen) / seen.window.span_s / (seen.replicas * seen.ranks)
 
 
-def _objectives(seen: Observed) -> dict[str, float]:
-    values = {"ttft": seen.slo.ttft_s, "tpot": seen.slo.tpot_s, "e2e": seen.slo.e2e_s}
-    return {name: value for name, value in values.items() if value is not None}
+def limits(seen: Observed) -> dict[str, Floats]:
+    """Return ttft, tpot, e2e -> objective of each request, infinite where its class has none [s].
+
+    A latency that no class has an objective for is left out.
+    """
+    classes = objectives(seen.result.scenario)
+    names = seen.requests.get("class", pd.Series(DEFAULT_CLASS, index=seen.requests.index))
+    found: dict[str, Floats] = {}
+    for what in ("ttft", "tpot", "e2e"):
+        by_class = {name: given(slo).get(what, np.inf) for name, slo in classes.items()}
+        own = given(seen.result.scenario.slo).get(what, np.inf)
+        if min([own, *by_class.values()]) < np.inf:
+            found[what] = np.asarray(names.map(by_class).fillna(own), dtype=np.float64)
+    return found
 
 
 def _latencies(table: pd.DataFrame, end_s: float) -> dict[str, Floats]:
@@ -108,7 +121,7 @@ def good(seen: Observed) -> Mask:
 def _met(seen: Observed) -> Mask:
     latencies = _latencies(seen.requests, seen.window.end_s)
     met = np.ones(len(seen.requests), dtype=np.bool_)
-    for name, limit in _objectives(seen).items():
+    for name, limit in limits(seen).items():
         met &= latencies[name] <= limit
     return np.asarray(met)
 
@@ -129,7 +142,7 @@ def judged(seen: Observed) -> Mask:
 )
 def slo_attainment(seen: Observed) -> Value:
     """Return the share of good requests; None without objectives [1]."""
-    if not _objectives(seen):
+    if not limits(seen):
         return None
     count = int(judged(seen).sum())
     return float(good(seen).sum()) / count if count else None
@@ -138,4 +151,25 @@ def slo_attainment(seen: Observed) -> Value:
 @metric("goodput_per_s", "request/s", "requests that met every objective, per second", "throughput")
 def goodput_per_s(seen: Observed) -> Value:
     """Return the rate of good requests by arrival; None without objectives [request/s]."""
-    return float(good(seen).sum()) / seen.window.span_s if _objectives(seen) else None
+    return float(good(seen).sum()) / seen.window.span_s if limits(seen) else None
+
+
+class Attainment(NamedTuple):
+    """How many requests of a class met its objectives, and how many should [1]."""
+
+    traffic_class: str
+    share: float
+    wanted: float
+
+
+def attainments(result: Result) -> list[Attainment]:
+    """Return the attainment of every class that has objectives; 0 where none can be judged."""
+    seen = Observed.of(result)
+    table = result.requests
+    names = table.get("class", pd.Series(DEFAULT_CLASS, index=table.index))
+    found = []
+    for name, slo in objectives(result.scenario).items():
+        if given(slo):
+            share = slo_attainment(seen.only((names == name).to_numpy()))
+            found.append(Attainment(name, float(share or 0.0), slo.percentile / 100.0))
+    return found

@@ -225,6 +225,7 @@ def _knobs(
         "caching": cache.prefix,
         "queue_limit": 1 << 60,
         "every_step": scenario.run.every_step,
+        "log_steps": scenario.run.step_log,
         "fuse": 1,
         **profile.host_knobs(model.layers, _dispatch_kind(model), scenario.engine.host_slowness),
         "idle_w": power.idle_w,

@@ -158,7 +158,7 @@ class Replica:
 
     def steps(self) -> npt.NDArray[np.void]:
         """Return the step log so far, one row per macro-step."""
-        return self.rows[: int(self.state["n_rows"][0])]
+        return self.rows[: int(self.state["n_rows"][0]) * int(self.knobs["log_steps"][0])]
 
     def load(self) -> tuple[int, int, int]:
         """Return (waiting, running, free KV blocks)."""

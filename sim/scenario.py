@@ -111,6 +111,7 @@ class Run(_Section):
         "none", description="left out of the metrics at the start: a rule, or seconds [s]"
     )
     every_step: bool = Field(False, description="one row per engine step in steps.csv")
+    step_log: bool = Field(True, description="keep the step log; off saves memory in long runs")
 
 
 class Scenario(_Section):

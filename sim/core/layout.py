@@ -148,6 +148,7 @@ KNOBS = np.dtype(
         ("reserve", "i8"),  # contiguous: reserve prompt + this many output tokens, 0 = paged
         ("queue_limit", "i8"),
         ("every_step", "i8"),  # 1: one row per step
+        ("log_steps", "i8"),  # 0: keep no step log
         ("fuse", "i8"),  # 0: never take macro-steps
         ("ingest_s", "f8"),
         ("ingest_per_token_s", "f8"),

@@ -323,6 +323,14 @@ def _idle(
 
 
 @compiled
+def _log_has_room(state: Record, knobs: Record, rows: Record) -> bool:
+    """Return whether the step log takes two more rows; without a log it starts over."""
+    if not knobs.log_steps:
+        state.n_rows = 0
+    return state.n_rows + 2 < rows.size
+
+
+@compiled
 def advance(
     tables: StepTables,
     state_array: Record,
@@ -354,7 +362,7 @@ def advance(
     if state.resume and state.now < until:
         _macro_steps(tables, state, knobs, pool, records, lanes, rows, until)
     while state.now < until:
-        if state.n_rows + 2 >= rows.size:
+        if not _log_has_room(state, knobs, rows):
             return ROWS_FULL
         if stop_when_done and state.n_done > 0:
             return SOMETHING_DONE

@@ -48,7 +48,7 @@ def test_requests_per_second(benchmark, name):
 @pytest.mark.benchmark(group="growth")
 @pytest.mark.parametrize("count", [1_000, 10_000, 100_000, 1_000_000])
 def test_growth_is_linear(benchmark, count):
-    case = scenario(8, 16.0, {}, count)
+    case = scenario(8, 16.0, {}, count).changed({"run.step_log": False})
     requests = workload_requests(case)
     simulate(case, requests.head(50))
     benchmark.pedantic(simulate, args=(case, requests), rounds=1)

@@ -6,8 +6,8 @@ takes one second, whatever is in it, and the host takes no time at all.
 >>> import pandas as pd
 >>> one = pd.DataFrame({"arrival_s": [0.0], "prompt_tokens": [8], "output_tokens": [3]})
 >>> replica = serve(one, toy_knobs())
->>> replica.records.requests["first_token_s"].tolist(), replica.records.requests["finish_s"].tolist()
-([1.0], [3.0])
+>>> replica.records.requests[["first_token_s", "finish_s"]].tolist()
+[(1.0, 3.0)]
 """
 
 from collections.abc import Sequence

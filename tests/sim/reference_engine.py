@@ -155,20 +155,24 @@ class Engine:
             self.admit(batch, budget)
         return batch
 
+    def hits(self, job):
+        found = []
+        for key in job.keys[: (job.target - 1) // self.size]:
+            if key not in self.pool.block_of:
+                break
+            found.append(self.pool.block_of[key])
+        return found
+
+    def margin(self):
+        return int(self.k["watermark_blocks"]) if self.running else 0
+
     def admit(self, batch, budget):
         partial = 0
         while budget > 0 and self.waiting and len(self.running) < self.k["max_num_seqs"]:
             job = min(self.waiting, key=lambda j: (j.arrival, j.index))
-            hits = []
-            if self.pool.caching:
-                for key in job.keys[: (job.target - 1) // self.size]:
-                    if key not in self.pool.block_of:
-                        break
-                    hits.append(self.pool.block_of[key])
+            hits = self.hits(job)
             idle = sum(self.pool.users[b] == 0 for b in hits)
-            spare = len(self.pool.free) - idle
-            if self.running:
-                spare -= int(self.k["watermark_blocks"])
+            spare = len(self.pool.free) - idle - self.margin()
             if -(-job.target // self.size) - len(hits) > spare:
                 return
             need = job.target - len(hits) * self.size

@@ -50,6 +50,7 @@ STEPS = (
     "kv_usage",
 )
 POWER = (*KEY, "t", "watts", "sm_mhz", "temp_c", "gpu_util", "energy_mj")
+MARKS = (*KEY, "start", "end")
 SESSIONS = ("arrival_s", "prompt_tokens", "output_tokens", "session", "prefix_tokens")
 KINDS: dict[str, Kind] = {"static": "static", "closed": "closed"}
 
@@ -206,8 +207,8 @@ def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
     Parameters
     ----------
     folder : Path
-        Holds runs.toml, requests, steps and power as .csv.gz, scenarios/RUN.toml, and for a
-        workload of sessions its trace WORKLOAD.csv.
+        Holds runs.toml; requests, steps, power and marks (workloads in the order they ran) as
+        .csv.gz; scenarios/RUN.toml; and for a workload of sessions its trace WORKLOAD.csv.
 
     Returns
     -------
@@ -231,13 +232,14 @@ def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
         "steps": read_table(folder / "steps.csv.gz", STEPS),
         "power": read_table(folder / "power.csv.gz", POWER),
     }
+    marks = read_table(folder / "marks.csv.gz", MARKS)
     parts = {name: _by_workload(table) for name, table in tables.items()}
     unknown = sorted({run for run, _ in parts["requests"]} - set(index.runs))
     if unknown:
         hint = did_you_mean(unknown[0], index.runs)
         raise InputError(f"run {unknown[0]!r} is not in runs.toml", str(folder), repair=hint)
     _check_exclusions(index, folder)
-    return {name: _run(name, index, parts, tables["requests"], folder) for name in index.runs}
+    return {name: _run(name, index, parts, marks, folder) for name in index.runs}
 
 
 def _check_exclusions(index: _Index, folder: Path) -> None:
@@ -252,12 +254,10 @@ def _by_workload(table: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
     return {(str(key[0]), str(key[1])): part for key, part in groups}
 
 
-def _run(
-    name: str, index: _Index, parts: Parts, requests: pd.DataFrame, folder: Path
-) -> MeasuredRun:
-    order = requests.loc[requests["run"] == name, "workload"].unique()
-    if len(order) == 0:
-        raise InputError(f"run {name!r} has no rows", str(folder / "requests.csv.gz"))
+def _run(name: str, index: _Index, parts: Parts, marks: pd.DataFrame, folder: Path) -> MeasuredRun:
+    order = [str(w) for w in marks.loc[marks["run"] == name, "workload"]]
+    if not order:
+        raise InputError(f"run {name!r} has no rows", str(folder / "marks.csv.gz"))
     workloads = {w: _workload(name, w, index, parts, folder) for w in order}
     scenario = load_scenario(folder / "scenarios" / f"{name}.toml")
     return MeasuredRun(name, scenario, workloads, index.source, index.licence)

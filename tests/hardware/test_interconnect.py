@@ -7,6 +7,7 @@ import pytest
 
 from formats import InputError
 from hardware import collectives
+from hardware.catalog import load_accelerator
 from hardware.collectives import Curve
 from hardware.interconnect import (
     all_reduce_s,
@@ -213,6 +214,15 @@ def test_links_of_accelerators():
     assert link_for("a-chip-that-is-not") is None
     owners = [a for name in links for a in load_link(name).accelerators]
     assert len(owners) == len(set(owners))
+
+
+def test_links_agree_with_the_accelerator_catalog():
+    for name in links:
+        link = load_link(name)
+        for accelerator in link.accelerators:
+            own = load_accelerator(accelerator).links
+            port = own.scale_up or own.host
+            assert link.bytes_per_s.value == pytest.approx(port.bytes_per_s.value, rel=0.01)
 
 
 @pytest.mark.parametrize(

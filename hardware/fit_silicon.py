@@ -1,0 +1,289 @@
+"""Calibrates accelerators on NVIDIA's kernel tables, and judges carrying over between them.
+
+    python -m hardware.fit_silicon TABLES [--only ID]   # fit, write data/calibrations, print errors
+    python -m hardware.fit_silicon TABLES --pooled      # joint coefficients, leave-one-out errors
+
+One layout in five (a pair (n, k), a set of heads, a set of experts) is kept out of every fit and
+judges it. Forms are those of `hardware.kernels_forms`; what they miss is smoothed onto a modest
+set of shapes, so that a file holds coefficients and a smooth residual, not the table's rows.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hardware.calibration_data import Calibration, FamilyFit
+from hardware.calibration_files import load_calibration, save_calibration
+from hardware.calibration_fit import fit_coefficients
+from hardware.catalog import load_accelerator
+from hardware.kernels import CALIBRATIONS, POOLED, chip_of
+from hardware.kernels_families import FAMILIES, Family
+from hardware.kernels_forms import Array, Chip
+from hardware.silicon import SYSTEMS, TABLES_SOURCE
+from hardware.silicon_fit import FIT_ROWS, smooth
+from hardware.silicon_rows import training_rows
+
+__all__ = [
+    "calibrate",
+    "calibration_name",
+    "error_table",
+    "is_held_out",
+    "leave_one_out",
+    "pooled",
+]
+
+DATE = "not recorded"
+"""Day measured; the tables do not say."""
+EVERY, KEPT_OUT = 5, 2
+
+
+def calibration_name(accelerator: str) -> str:
+    """Return the file of an accelerator's fit; the H200 has one of our own traces already.
+
+    Examples
+    --------
+    >>> calibration_name("b200-sxm"), calibration_name("h200-sxm")
+    ('b200-sxm', 'h200-sxm-nvidia')
+    """
+    return f"{accelerator}-nvidia" if accelerator == "h200-sxm" else accelerator
+
+
+def is_held_out(family: Family, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows belong to layouts that no fit sees: every fifth in ascending order."""
+    layouts = rows[list(family.layout)].to_numpy(float)
+    _, index = np.unique(layouts, axis=0, return_inverse=True)
+    return np.asarray(index.ravel() % EVERY == KEPT_OUT)
+
+
+def _shapes(family: Family, rows: pd.DataFrame) -> Array:
+    return rows[list(family.extents)].to_numpy(dtype=float)
+
+
+def calibrate(tables: Path, accelerator: str) -> Calibration:
+    """Fit every family that NVIDIA measured on one accelerator.
+
+    Parameters
+    ----------
+    tables : Path
+        Folder of the Parquet files.
+    accelerator : str
+        A key of `hardware.silicon.SYSTEMS`.
+
+    Returns
+    -------
+    Calibration
+        With bands from held-out layouts.
+    """
+    chip = chip_of(load_accelerator(accelerator))
+    made = Calibration(accelerator, TABLES_SOURCE, DATE, {}, {})
+    found = training_rows(tables, accelerator, chip)
+    for name in (name for name in FAMILIES if name in found):
+        family, rows = FAMILIES[name], found[name].table
+        fitted = _fit(family, rows, chip, made)
+        made = replace(made, families={**made.families, name: fitted})
+    return made
+
+
+def _fit(family: Family, rows: pd.DataFrame, chip: Chip, made: Calibration) -> FamilyFit:
+    """Fit the form and its smooth residual to the seen layouts, the band to the others."""
+    out = is_held_out(family, rows)
+    shapes, seconds = _shapes(family, rows), rows["s"].to_numpy(float)
+    some = np.random.default_rng(0).permutation(np.flatnonzero(~out))[:FIT_ROWS]
+    start = made.start(family)
+    coefficients = fit_coefficients(family, shapes[some], seconds[some], chip, start)
+    formed = family.form(family.shape(*shapes.T), chip, coefficients)
+    left = np.log(seconds / formed)
+    fitted = smooth(family, coefficients, shapes[~out], left[~out])
+    low, middle, high = np.quantile(left[out] - residual(family, fitted, shapes[out]), _BAND)
+    return replace(fitted, band={"p10": low, "p50": middle, "p90": high})
+
+
+_BAND = (0.1, 0.5, 0.9)
+
+
+def residual(family: Family, fit: FamilyFit, shapes: Array) -> Array:
+    """Return the smooth log residual of a fit at shapes (N, extents); 0 where it has none."""
+    process = fit.process(family)
+    if process is None:
+        return np.zeros(len(shapes))
+    parts = np.array_split(shapes, max(1, len(shapes) // 4000))
+    return np.concatenate([process.predict(family.matrix(family.shape(*p.T))[0]) for p in parts])
+
+
+def predict(family: Family, fit: FamilyFit, chip: Chip, shapes: Array) -> Array:
+    """Return the time that a fit gives at shapes (N, extents) [s]."""
+    formed = family.form(family.shape(*shapes.T), chip, fit.coefficients)
+    return formed * np.exp(residual(family, fit, shapes))
+
+
+def error_table(tables: Path, accelerators: Iterable[str] = tuple(SYSTEMS)) -> pd.DataFrame:
+    """Judge the committed calibrations on the layouts that they were not fitted to.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns accelerator, family, rows, median, p90 (of |predicted / measured - 1|), and
+        form_median, form_p90 (the form without its residual).
+    """
+    rows = []
+    for accelerator in accelerators:
+        chip = chip_of(load_accelerator(accelerator))
+        calibration = load_calibration(CALIBRATIONS / f"{calibration_name(accelerator)}.toml")
+        found = training_rows(tables, accelerator, chip)
+        for name in calibration.names:
+            family, fit, table = FAMILIES[name], calibration.families[name], found[name].table
+            table = table[is_held_out(family, table)]
+            bare = replace(fit, hyper=None)
+            rows.append(
+                {
+                    "accelerator": accelerator,
+                    "family": name,
+                    **_errors(family, fit, chip, table),
+                    **_errors(family, bare, chip, table, "form_"),
+                }
+            )
+    return pd.DataFrame(rows).drop(columns="form_rows")
+
+
+def _errors(
+    family: Family, fit: FamilyFit, chip: Chip, table: pd.DataFrame, prefix: str = ""
+) -> dict[str, float]:
+    error = np.abs(predict(family, fit, chip, _shapes(family, table)) / table["s"] - 1)
+    return {
+        f"{prefix}rows": len(table),
+        f"{prefix}median": float(error.median()),
+        f"{prefix}p90": float(error.quantile(0.9)),
+    }
+
+
+def _stack(chips: Sequence[Chip], counts: Sequence[int], precision: str) -> Chip:
+    """Return one chip whose numbers are arrays, one entry per row of stacked tables."""
+
+    def per_row(values: Iterable[float]) -> Array:
+        return np.repeat(np.array(list(values), dtype=float), counts)
+
+    names = {precision, "bf16"} - {""}
+    peaks = {name: per_row(c.peaks[name] for c in chips) for name in names}
+    numbers = {
+        key: per_row(float(getattr(c, key)) for c in chips)
+        for key in ("units", "memory", "l2_bytes", "host")
+    }
+    return Chip(**numbers, peaks=peaks)  # type: ignore[arg-type]  # arrays stand for numbers
+
+
+Rows = Mapping[str, Mapping[str, pd.DataFrame]]
+"""Accelerator -> family -> rows."""
+
+
+def _all_rows(tables: Path) -> dict[str, dict[str, pd.DataFrame]]:
+    return {
+        a: {n: c.table for n, c in training_rows(tables, a, chip_of(load_accelerator(a))).items()}
+        for a in SYSTEMS
+    }
+
+
+def _joint(family: Family, rows: Rows, donors: Sequence[str]) -> FamilyFit:
+    """Fit one set of coefficients to equal numbers of rows of several accelerators."""
+    random = np.random.default_rng(0)
+    parts = [rows[a][family.name] for a in donors]
+    parts = [p.iloc[random.permutation(len(p))[: FIT_ROWS // 2]] for p in parts]
+    chips = [chip_of(load_accelerator(a)) for a in donors]
+    chip = _stack(chips, [len(p) for p in parts], family.precision)
+    table = pd.concat(parts)
+    shapes, seconds = _shapes(family, table), table["s"].to_numpy(float)
+    coefficients = fit_coefficients(family, shapes, seconds, chip, family.start)
+    return FamilyFit(coefficients, np.empty((0, len(family.extents))), np.empty(0))
+
+
+def _donors(rows: Rows, name: str, without: str = "") -> list[str]:
+    return [a for a in rows if name in rows[a] and a != without]
+
+
+def leave_one_out(tables: Path) -> pd.DataFrame:
+    """Predict each accelerator from its datasheet and the others' joint coefficients.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns accelerator, family, rows, median, p90 (of |predicted / measured - 1|), and
+        p10_log, p50_log, p90_log (of log(measured / predicted)).
+    """
+    rows = _all_rows(tables)
+    judged = []
+    for name, family in FAMILIES.items():
+        for accelerator in _donors(rows, name):
+            donors = _donors(rows, name, accelerator)
+            if not donors:
+                continue
+            fit = _joint(family, rows, donors)
+            chip = chip_of(load_accelerator(accelerator))
+            table = rows[accelerator][name]
+            left = np.log(table["s"] / predict(family, fit, chip, _shapes(family, table)))
+            low, middle, high = left.quantile(list(_BAND))
+            judged.append(
+                {
+                    "accelerator": accelerator,
+                    "family": name,
+                    **_errors(family, fit, chip, table),
+                    "p10_log": low,
+                    "p50_log": middle,
+                    "p90_log": high,
+                }
+            )
+    return pd.DataFrame(judged)
+
+
+def pooled(tables: Path, judged: pd.DataFrame) -> Calibration:
+    """Fit joint coefficients to all accelerators, for those without traces.
+
+    Parameters
+    ----------
+    tables : Path
+        Folder of the Parquet files.
+    judged : pandas.DataFrame
+        From `leave_one_out`; gives the bands: the widest over accelerators of the outer
+        quantiles, the median of the middle one.
+    """
+    rows = _all_rows(tables)
+    fits = {}
+    for name, family in FAMILIES.items():
+        donors, part = _donors(rows, name), judged[judged["family"] == name]
+        if len(donors) > 1:
+            band = {
+                "p10": float(part["p10_log"].min()),
+                "p50": float(part["p50_log"].median()),
+                "p90": float(part["p90_log"].max()),
+            }
+            fits[name] = replace(_joint(family, rows, donors), band=band)
+    return Calibration(POOLED, TABLES_SOURCE, DATE, fits, {})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit and print the errors of held-out layouts, or of accelerators left out."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", type=Path, help="folder of NVIDIA's Parquet tables")
+    parser.add_argument("--only", choices=list(SYSTEMS), action="append", help="accelerator")
+    parser.add_argument("--pooled", action="store_true", help="joint fit and leave-one-out errors")
+    parser.add_argument("--check", action="store_true", help="judge committed files only")
+    given = parser.parse_args(arguments)
+    chosen = given.only or list(SYSTEMS)
+    if given.pooled:
+        table = leave_one_out(given.tables)
+        save_calibration(pooled(given.tables, table), CALIBRATIONS / f"{POOLED}.toml")
+    else:
+        for accelerator in [] if given.check else chosen:
+            path = CALIBRATIONS / f"{calibration_name(accelerator)}.toml"
+            save_calibration(calibrate(given.tables, accelerator), path)
+        table = error_table(given.tables, chosen)
+    sys.stdout.write(f"{table.round(3).to_string(index=False)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

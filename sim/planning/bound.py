@@ -1,0 +1,183 @@
+"""What one replica can do at best, from its step tables alone: the analytic bound of the search.
+
+In steady state at r requests/s, a step of length t computes r P t prompt tokens and decodes
+b = r O t sequences, one token each (P, O: mean prompt tokens to compute and output tokens of a
+request). Choosing b gives the prompt tokens b P / O of the step, hence t, hence r = b / (O t).
+Prompt work is spread evenly over all steps, memory is used in full, the clock is at its highest
+and the host at its fastest, so a real replica does not do better.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sim.core.layout import StepTables
+from sim.deployment import Deployment
+from workloads.prefix_cache import infinite_hit_rate
+
+__all__ = ["Bound", "Mix", "decode_attention_s", "prefill_attention_s"]
+
+Floats = npt.NDArray[np.float64]
+POINTS = 400
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Lengths of a sample of requests.
+
+    Attributes
+    ----------
+    prompt, output : ndarray, shape (requests,)
+        Tokens.
+    cached_share : float
+        Share of prompt tokens that an unlimited prefix cache holds [0..1].
+    """
+
+    prompt: Floats
+    output: Floats
+    cached_share: float
+
+    @classmethod
+    def of(cls, requests: pd.DataFrame, caching: bool) -> "Mix":
+        """Return the lengths of a requests table."""
+        shared = caching and {"hash_ids", "prefix_tokens"} & set(requests.columns)
+        share = infinite_hit_rate(requests).tokens if shared else 0.0
+        prompt = requests["prompt_tokens"].to_numpy(np.float64)
+        return cls(prompt, requests["output_tokens"].to_numpy(np.float64), share)
+
+    def scaled(self, prompt: float, output: float) -> "Mix":
+        """Return the mix with prompts and outputs longer by these factors."""
+        longer = np.maximum(self.prompt * prompt, 1.0), np.maximum(self.output * output, 1.0)
+        return Mix(*longer, self.cached_share)
+
+
+def _on_grid(place: Floats, size: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    low = np.clip(place.astype(np.int64), 0, size - 2)
+    return low, np.maximum(place - low, 0.0)
+
+
+def decode_attention_s(tables: StepTables, sequences: Floats, context: Floats) -> Floats:
+    """Return attention seconds of decoding, linear between the tabulated points.
+
+    Parameters
+    ----------
+    tables : StepTables
+        Tables of a replica.
+    sequences, context : ndarray
+        Decoding sequences (any real number) and the mean context of each [token].
+    """
+    table = tables.decode_s
+    i, u = _on_grid(np.minimum(sequences, table.shape[0] - 1.0), table.shape[0])
+    place = (np.log2(np.maximum(context, 1.0)) - tables.bounds[0]) * tables.bounds[1]
+    j, v = _on_grid(place, table.shape[1])
+    low = table[i, j] * (1 - v) + table[i, j + 1] * v
+    high = table[i + 1, j] * (1 - v) + table[i + 1, j + 1] * v
+    return np.asarray(low * (1 - u) + high * u)
+
+
+def prefill_attention_s(tables: StepTables, chunk: Floats, past: Floats) -> Floats:
+    """Return attention seconds of prompt chunks over their past, linear on the log grid."""
+    table = tables.prefill_s
+    i, u = _on_grid(np.log2(np.maximum(chunk, 1.0)) * tables.bounds[3], table.shape[0])
+    j, v = _on_grid(np.log2(past + 1.0) * tables.bounds[5], table.shape[1])
+    low = table[i, j] * (1 - v) + table[i, j + 1] * v
+    high = table[i + 1, j] * (1 - v) + table[i + 1, j + 1] * v
+    return np.asarray(low * (1 - u) + high * u)
+
+
+def _between(table: Floats, at: Floats) -> Floats:
+    return np.asarray(np.interp(at, np.arange(table.size), table))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The curve of rate against step time that one replica cannot leave on the better side.
+
+    Attributes
+    ----------
+    rates : ndarray, rising
+        Requests served [request/s].
+    step_s : ndarray
+        Shortest mean step, and so the shortest mean time per output token, at each rate [s].
+    floor_s : float
+        One decode step of one sequence [s].
+    prompt_s : float
+        Shortest time to compute the shortest prompt of the mix [s].
+    batch : int
+        Sequences that decode at the end of the curve.
+    limit : str
+        What ends the curve: "memory", "sequences" or "time".
+    """
+
+    rates: Floats
+    step_s: Floats
+    floor_s: float
+    prompt_s: float
+    batch: int
+    limit: str
+
+    @property
+    def most(self) -> float:
+        """Highest rate at all [request/s]."""
+        return float(self.rates[-1])
+
+    def tpot_s(self, rate: float) -> float:
+        """Return the shortest mean time per output token at a rate [s]; infinite beyond all."""
+        if rate > self.most:
+            return float("inf")
+        return float(np.interp(rate, self.rates, self.step_s))
+
+    @classmethod
+    def of(cls, deployment: Deployment, mix: Mix) -> "Bound":
+        """Return the bound of a replica under a mix of requests."""
+        tables, knobs = deployment.tables, deployment.knobs[0]
+        fast = 1.0 - float(knobs["full_clock_gain"])
+        output = float(mix.output.mean())
+        computed = float(mix.prompt.mean()) * (1.0 - mix.cached_share)
+        context = float((mix.output * (mix.prompt + mix.output / 2)).sum() / mix.output.sum())
+        batch, limit = _batches(knobs, mix, computed / output)
+        attention = float(_prompt_attention_s(tables, mix, int(knobs["max_num_batched_tokens"])))
+        tokens = batch * (1.0 + computed / output)
+        step = _between(tables.linear_s, tokens) + batch / output * attention
+        step = step + _between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
+        step = (step + decode_attention_s(tables, batch, np.full(batch.size, context))) * fast
+        step = np.maximum(step, float(knobs["bookkeeping_s"]))
+        rates = np.maximum.accumulate(batch / (output * step))
+        shortest = np.full(1, mix.prompt.min() * (1.0 - mix.cached_share))
+        return cls(
+            rates,
+            np.asarray(step),
+            float(tables.linear_s[1] + tables.head_s[1] + tables.decode_s[1, 0]) * fast,
+            float(_between(tables.linear_s, shortest)[0]) * fast,
+            int(np.ceil(batch[-1])),
+            limit if rates[-1] > rates[-2] else "time",
+        )
+
+
+def _batches(knobs: np.void, mix: Mix, prompt_per_output: float) -> tuple[Floats, str]:
+    """Return the batch sizes that memory and the engine's limits leave, and which one ends them."""
+    pool = float(knobs["num_blocks"]) * float(knobs["block_size"])
+    held = float((mix.output * (mix.prompt + mix.output / 2)).sum() / mix.output.sum())
+    private = held - mix.cached_share * float(mix.prompt.mean())
+    most = {
+        "memory": pool / max(private, 1.0),
+        "sequences": float(knobs["max_num_seqs"]),
+        "time": float(knobs["max_num_batched_tokens"]) / (1.0 + prompt_per_output),
+    }
+    limit = min(most, key=lambda name: most[name])
+    return np.geomspace(min(0.01, most[limit] / 2), most[limit], POINTS), limit
+
+
+def _prompt_attention_s(tables: StepTables, mix: Mix, chunk: int) -> float:
+    """Return the mean attention time of a prompt, computed in chunks of at most `chunk` [s]."""
+    past = mix.prompt * mix.cached_share
+    left = mix.prompt - past
+    total = np.zeros(left.size)
+    while (left > 0.5).any():
+        now = np.minimum(left, chunk)
+        part = prefill_attention_s(tables, np.maximum(now, 1.0), past)
+        total += np.where(left > 0.5, part, 0.0)
+        past, left = past + now, left - now
+    return float(total.mean())

@@ -1,0 +1,244 @@
+"""The fleet that a candidate needs in every quarter, in one world or in many sampled ones.
+
+A world is a set of factors on the central assumptions. Arrays have the shape (S, Q) or (S, Q, 168):
+worlds, quarters, hours of the week.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from hardware.economics import HOURS_PER_YEAR
+from sim.planning.batches import replicas_for_batches
+from sim.planning.demand import QUARTERS_PER_YEAR
+from sim.planning.load import WEEK_H, Load, growth_factors
+from sim.planning.planfile import PlanFile
+from sim.planning.rated import Rating
+from sim.planning.supply import Candidate
+
+__all__ = ["HOURS_PER_QUARTER", "Fleet", "Worlds", "fleet", "node_power"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+HOURS_PER_QUARTER = HOURS_PER_YEAR / QUARTERS_PER_YEAR
+WEEKS_PER_QUARTER = HOURS_PER_QUARTER / WEEK_H
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Factors on the central assumptions, each of shape (S,).
+
+    Attributes
+    ----------
+    demand, growth : ndarray
+        On the rates at the start, and on the growth factor of a year.
+    prompt, output : ndarray
+        On the tokens of a request.
+    model : ndarray
+        On the capacity of a replica.
+    electricity, price, rent : ndarray
+        On the tariff, on purchase prices and on rents.
+    """
+
+    demand: Floats
+    growth: Floats
+    prompt: Floats
+    output: Floats
+    model: Floats
+    electricity: Floats
+    price: Floats
+    rent: Floats
+
+    @classmethod
+    def central(cls, count: int = 1) -> "Worlds":
+        """Return worlds in which everything is as assumed."""
+        return cls(*(np.ones(count) for _ in fields(cls)))
+
+    @property
+    def count(self) -> int:
+        """S, the number of worlds."""
+        return int(self.demand.size)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What serves the plan's demand.
+
+    Attributes
+    ----------
+    rating : Rating
+        Of which candidate.
+    serving : ndarray, shape (S, Q, 168)
+        Replicas that traffic keeps busy in each hour of a mean week, as a real number.
+    busiest : ndarray, shape (S, Q, 168)
+        The same in a busy week at the end of the quarter.
+    batch_hours : ndarray, shape (S, Q)
+        Replica-hours of batch work in a week.
+    batch_watts : ndarray, shape (S, Q)
+        Mean power beyond idle that batch work adds [W].
+    replicas : ndarray of int, shape (S, Q)
+        Needed without spares.
+    nodes : ndarray of int, shape (S, Q)
+        Nodes for them, with spare nodes.
+    """
+
+    rating: Rating
+    serving: Floats
+    busiest: Floats
+    batch_hours: Floats
+    batch_watts: Floats
+    replicas: Ints
+    nodes: Ints
+
+    @property
+    def candidate(self) -> Candidate:
+        """Which candidate it is made of."""
+        return self.rating.candidate
+
+    def watts(self) -> Floats:
+        """Return IT power of all nodes in each hour of a mean week, shape (S, Q, 168) [W]."""
+        return node_power(self.rating, self.nodes, self.serving) + self.batch_watts[:, :, None]
+
+    def peak_watts(self) -> Floats:
+        """Return IT power in the busiest hour of a busy week, shape (S, Q) [W]."""
+        busy = node_power(self.rating, self.nodes, self.busiest).max(axis=2)
+        return np.asarray(np.maximum(busy, self.watts().max(axis=2)))
+
+    def joules_of(self, nodes: Ints, carried: Floats) -> Floats:
+        """Return IT energy of some of the nodes in each quarter, shape (S, Q) [J].
+
+        Parameters
+        ----------
+        nodes : ndarray of int, shape (S, Q)
+            Powered.
+        carried : ndarray, shape (S, Q)
+            Replicas of traffic that they serve at most.
+        """
+        serving = np.minimum(self.serving, carried[:, :, None])
+        watts = node_power(self.rating, nodes, serving).mean(axis=2)
+        watts = watts + np.where(nodes > 0, self.batch_watts, 0.0)
+        return np.asarray(watts * HOURS_PER_QUARTER * 3600.0)
+
+    def hours_beyond(self, carried: Floats, spares: Ints) -> Floats:
+        """Return replica-hours of each quarter that machines by the hour add, shape (S, Q).
+
+        They follow the traffic of a mean week hour by hour; batch work first uses what is carried
+        and not needed.
+
+        Parameters
+        ----------
+        carried : ndarray, shape (S, Q)
+            Replicas that are there anyway.
+        spares : ndarray of int, shape (S, Q)
+            Replicas to have beside those needed.
+        """
+        needed = self.rating.replicas_needed(self.serving * self.rating.per_replica)
+        asked = needed + spares[:, :, None]
+        beyond = np.maximum(asked - carried[:, :, None], 0.0).sum(axis=2)
+        free = np.maximum(carried[:, :, None] - asked, 0.0).sum(axis=2)
+        weekly = beyond + np.maximum(self.batch_hours - free, 0.0)
+        return np.asarray(weekly * WEEKS_PER_QUARTER)
+
+
+def fleet(rating: Rating, load: Load, file: PlanFile, worlds: Worlds) -> Fleet:
+    """Return the fleet of a candidate in each world and quarter."""
+    slower = _slower(rating, worlds)
+    mean = _replicas(rating, load.mean_rates(), 0.5, worlds) * slower[:, None, None]
+    busiest = _replicas(rating, load.busy_rates(), 1.0, worlds) * slower[:, None, None]
+    online = rating.replicas_needed(busiest.max(axis=2) * rating.per_replica)
+    replicas, batch_hours = _with_batches(rating, file, worlds, slower, busiest, online)
+    nodes = _nodes(rating.candidate, replicas, file.service.spares)
+    batch_watts = _batch_watts(rating, file, worlds, slower)
+    return Fleet(rating, mean, busiest, batch_hours, batch_watts, replicas, nodes)
+
+
+def _slower(rating: Rating, worlds: Worlds) -> Floats:
+    """Return how much more of a replica each request takes than assumed, shape (S,)."""
+    ones = np.ones(worlds.count)
+    longer = ones if rating.surface is None else rating.surface(worlds.prompt, worlds.output)
+    return np.asarray(1.0 / (longer * worlds.model))
+
+
+def _growth(quarters: int, worlds: Worlds, place: float) -> Floats:
+    """Return demand over the central one in each world and quarter, shape (S, Q)."""
+    years = (np.arange(quarters) + place) / QUARTERS_PER_YEAR
+    return np.asarray(worlds.demand[:, None] * worlds.growth[:, None] ** years)
+
+
+def _replicas(rating: Rating, rates: Floats, place: float, worlds: Worlds) -> Floats:
+    """Return replicas that rates (K, Q, 168) take in each world, shape (S, Q, 168)."""
+    need = np.tensordot(rating.work, rates, axes=1)
+    return np.asarray(_growth(need.shape[0], worlds, place)[:, :, None] * need)
+
+
+def _with_batches(
+    rating: Rating,
+    file: PlanFile,
+    worlds: Worlds,
+    slower: Floats,
+    busiest: Floats,
+    online: Ints,
+) -> tuple[Ints, Floats]:
+    """Return replicas with batch work, and its replica-hours in a week, each (S, Q)."""
+    quarters = file.horizon.quarters
+    factor = _growth(quarters, worlds, 1.0) * slower[:, None]
+    growths = [
+        factor * growth_factors(r.batch.growth_per_year, quarters, 1.0) for r in rating.batches
+    ]
+    hours = np.zeros(online.shape)
+    for one, growth in zip(rating.batches, growths, strict=True):
+        hours = hours + one.hours(growth).sum(axis=-1)
+    return replicas_for_batches(busiest, online, rating.batches, growths), hours
+
+
+def _nodes(candidate: Candidate, replicas: Ints, spares: int) -> Ints:
+    """Return nodes for replicas, with spare ones."""
+    return np.ceil(replicas / candidate.replicas_per_node - 1e-9).astype(np.int64) + spares
+
+
+def node_power(rating: Rating, nodes: Ints, serving: Floats) -> Floats:
+    """Return IT watts of nodes when replicas are busy on them, spread over all that they carry.
+
+    Accelerators of a node that no replica fills idle; what surrounds the accelerators of a node
+    goes from its idle to its full watts as they do.
+
+    Parameters
+    ----------
+    rating : Rating
+        Of which candidate.
+    nodes : ndarray of int, shape (S, Q)
+        Powered.
+    serving : ndarray, shape (S, Q, 168)
+        Replicas that are busy, as a real number.
+
+    Returns
+    -------
+    ndarray, shape (S, Q, 168)
+        Watts of all nodes [W].
+    """
+    candidate, node = rating.candidate, rating.candidate.node_spec()
+    count = np.floor(nodes * candidate.replicas_per_node + 1e-9)[:, :, None]
+    each = rating.power(serving / np.maximum(count, 1.0))
+    chips = nodes[:, :, None] * candidate.node_accelerators - count * candidate.accelerators
+    watts = each * count + np.maximum(chips, 0.0) * candidate.spec().idle_w
+    if node is None:
+        return np.asarray(watts)
+    full = node.overhead_w.value
+    idle = node.overhead_idle_w.value if node.overhead_idle_w else full
+    least, most = float(rating.power.watts[0]), candidate.accelerators * candidate.spec().tdp_w
+    active = np.clip((each - least) / max(most - least, 1e-9), 0.0, 1.0)
+    return np.asarray(watts + nodes[:, :, None] * (idle + (full - idle) * active))
+
+
+def _batch_watts(rating: Rating, file: PlanFile, worlds: Worlds, slower: Floats) -> Floats:
+    """Return mean IT watts beyond idle that batch work adds, shape (S, Q)."""
+    quarters = file.horizon.quarters
+    factor = _growth(quarters, worlds, 0.5) * slower[:, None]
+    watts = np.zeros((worlds.count, quarters))
+    for one in rating.batches:
+        daily = one.batch.requests_per_day * growth_factors(
+            one.batch.growth_per_year, quarters, 0.5
+        )
+        watts = watts + factor * daily / 86_400.0 * one.joules
+    return watts

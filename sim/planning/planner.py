@@ -1,0 +1,178 @@
+"""`plan`: rate every candidate, size and price its fleets, and say how sure that is."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from formats import InputError, check
+from sim.planning.load import Load
+from sim.planning.model_error import capacity_error
+from sim.planning.money import Pricing
+from sim.planning.options import Option, doubts, evaluate, tornado
+from sim.planning.planfile import PlanFile, load_plan
+from sim.planning.prices import Ledger, SitePrices, api_prices, candidate_prices
+from sim.planning.rated import Fault, Rating, rate
+from sim.planning.result import PlanResult
+from sim.planning.schedule import purchase_plan
+from sim.planning.supply import Candidate, expand
+from sim.planning.worlds import Sample
+
+__all__ = ["plan"]
+
+Progress = Callable[[float, str], None]
+RATED = 0.9  # share of the progress when all candidates are rated
+
+
+def plan(
+    demand: PlanFile | Path | dict[str, Any],
+    base: Path | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> PlanResult:
+    """Return how many of what to have when, at what cost, and how sure that is.
+
+    Parameters
+    ----------
+    demand : PlanFile, Path or dict
+        A plan, its file, or its content.
+    base : Path, optional
+        Folder that relative paths start from; none = that of the file.
+    workers : int
+        Processes that rate candidates; 1 = this one. The result does not depend on it.
+    progress : callable, optional
+        Called with the share done [0..1] and what is being done.
+
+    Raises
+    ------
+    InputError
+        Something in the plan is wrong, or no candidate fits: the message says why for each.
+
+    Examples
+    --------
+    >>> result = plan({"traffic": [{"requests_per_s": 1, "shape": "flat"}],
+    ...                "candidates": [{"accelerator": "h200-sxm", "node": "none"}],
+    ...                "search": {"requests": 100, "replicas": 1, "caps": []},
+    ...                "uncertainty": {"samples": 8}, "horizon": {"quarters": 1}})
+    >>> int(result.best.fleet.replicas[0, 0])
+    1
+    """
+    file, folder = _read(demand, base)
+    tell = progress or (lambda _share, _text: None)
+    candidates, load = expand(file.candidates, file.model), Load.of(file, folder)
+    ratings = _rate_all(candidates, load, file, workers, tell)
+    ledger = Ledger(file)
+    site = SitePrices.of(ledger)
+    options, faults = _options(candidates, ratings, load, ledger, site)
+    fitting = [option for option in options if option.fits]
+    if not fitting:
+        raise _nothing_fits(options, faults)
+    best = min(fitting, key=lambda option: option.present)
+    tell(RATED, "sampling worlds")
+    sample = _sample(file, [o.rating for o in options], ledger)
+    result = PlanResult(
+        file=file,
+        options=sorted(options, key=lambda option: (not option.fits, option.present)),
+        faults=faults,
+        best=best,
+        schedule=purchase_plan(best, load),
+        doubts=doubts(options, load, sample),
+        tornado=tornado(best, load, sample),
+        list_prices=api_prices(ledger, best.rating.candidate.model),
+        assumptions=ledger.table(),
+    )
+    tell(1.0, "done")
+    return result
+
+
+def _read(demand: PlanFile | Path | dict[str, Any], base: Path | None) -> tuple[PlanFile, Path]:
+    if isinstance(demand, PlanFile):
+        return demand, base or Path()
+    if isinstance(demand, dict):
+        return check(demand, PlanFile, "plan"), base or Path()
+    return load_plan(demand), base or demand.parent
+
+
+def _rate_all(
+    candidates: list[Candidate], load: Load, file: PlanFile, workers: int, tell: Progress
+) -> list[Rating | Fault]:
+    """Return the rating of each candidate, in order."""
+    tell(0.0, f"simulating {candidates[0].name}")
+    found: dict[int, Rating | Fault] = {}
+    with _executor(min(workers, len(candidates))) as pool:
+        if pool is None:
+            for i, candidate in enumerate(candidates):
+                tell(RATED * i / len(candidates), f"simulating {candidate.name}")
+                found[i] = rate(candidate, load, file)
+        else:
+            jobs = {pool.submit(rate, c, load, file): i for i, c in enumerate(candidates)}
+            for job in as_completed(jobs):
+                found[jobs[job]] = job.result()
+                name = candidates[jobs[job]].name
+                tell(RATED * len(found) / len(candidates), f"simulated {name}")
+    return [found[i] for i in range(len(candidates))]
+
+
+@contextmanager
+def _executor(workers: int) -> Iterator[Executor | None]:
+    """Give a pool of processes, None for one; an interrupt drops the work that is left."""
+    if workers <= 1:
+        yield None
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _options(
+    candidates: list[Candidate],
+    ratings: list[Rating | Fault],
+    load: Load,
+    ledger: Ledger,
+    site: SitePrices,
+) -> tuple[list[Option], dict[str, Fault]]:
+    """Return the options of all candidates that can serve, and why the others cannot."""
+    options: list[Option] = []
+    faults: dict[str, Fault] = {}
+    for candidate, rating in zip(candidates, ratings, strict=True):
+        if isinstance(rating, Fault):
+            faults[candidate.name] = rating
+            continue
+        pricing = Pricing(ledger.file, site, candidate_prices(candidate, ledger))
+        options += evaluate(rating, load, pricing)
+    return options, faults
+
+
+def _nothing_fits(options: list[Option], faults: dict[str, Fault]) -> InputError:
+    """Return the error that says for each candidate why it does not fit."""
+    every = faults | {o.name: o.fault for o in options if o.fault is not None}
+    lines = [f"{name}: {fault.what}" for name, fault in every.items()]
+    repairs = list(dict.fromkeys(f.repair for f in every.values() if f.repair))
+    return InputError(
+        f"no candidate fits. {'; '.join(lines)}",
+        "[[candidates]]",
+        repair=" | ".join(repairs[:3]),
+    )
+
+
+def _sample(file: PlanFile, ratings: list[Rating], ledger: Ledger) -> Sample:
+    """Return the sampled worlds, the model's own error noted with its source."""
+    limits = {}
+    for rating in ratings:
+        chip = rating.candidate.accelerator
+        error = capacity_error(rating.deployment.fidelity)
+        limits[chip] = file.uncertainty.model or error.limits
+        kind = "given" if file.uncertainty.model else error.kind
+        source = "plan file" if file.uncertainty.model else error.source
+        low, high = limits[chip]
+        ledger.note(f"model error {chip}", f"{low:.3g} .. {high:.3g}", "P10 .. P90", kind, source)
+    for name in ("demand", "growth", "prompt", "output", "electricity", "price", "rent"):
+        low, high = getattr(file.uncertainty, name)
+        given = name in file.uncertainty.model_fields_set
+        kind, source = ("given", "plan file") if given else ("assumption", "rule: see README")
+        ledger.note(f"doubt {name}", f"{low:.3g} .. {high:.3g}", "P10 .. P90", kind, source)
+    return Sample(file.uncertainty, limits, file.search.seed)

@@ -1,0 +1,343 @@
+"""A candidate after its trials: capacity, watts, time and energy per token, and what limits it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
+
+from formats import InputError
+from sim.deployment import Deployment, deploy
+from sim.planning.batches import BatchRate, batch_rate
+from sim.planning.bound import Bound, Mix
+from sim.planning.caps import COLUMNS, cap_curve
+from sim.planning.load import Load
+from sim.planning.planfile import PlanFile
+from sim.planning.rating import Bench, Capacity, class_work
+from sim.planning.supply import Candidate
+from sim.planning.trial import Trial
+from sim.scenario import Scenario
+
+__all__ = ["Fault", "MixSurface", "PowerCurve", "Rating", "rate"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+FEWER = 0.5  # smaller demand than the plan's that the fleet is also sized for
+LIGHT = (0.1, 0.4)  # shares of the capacity at which power is measured beside the trials
+FACTORS = np.array([0.5, 1.0, 2.0])
+
+
+@dataclass(frozen=True)
+class PowerCurve:
+    """Watts of one replica's accelerators by its load.
+
+    Attributes
+    ----------
+    load : ndarray, rising from 0
+        Rate over capacity [1].
+    watts : ndarray
+        Mean power there [W].
+    """
+
+    load: Floats
+    watts: Floats
+
+    def __call__(self, load: float | Sequence[float] | Floats) -> Floats:
+        """Return watts at loads, linear between the points and constant beyond the last [W].
+
+        Examples
+        --------
+        >>> curve = PowerCurve(np.array([0.0, 0.5, 1.0]), np.array([100.0, 400.0, 600.0]))
+        >>> curve([0.25, 2.0]).tolist()
+        [250.0, 600.0]
+        """
+        return np.asarray(np.interp(np.asarray(load), self.load, self.watts))
+
+    @classmethod
+    def of(cls, trials: list[Trial], capacity: float, idle_w: float) -> "PowerCurve":
+        """Return the curve through trials, idle at no load and never falling."""
+        points = sorted({(t.rate_per_s / capacity, t.watts) for t in trials if t.rate_per_s > 0})
+        inside = [(load, watts) for load, watts in points if load <= 1.02]
+        load = np.array([0.0, *(p[0] for p in inside)])
+        watts = np.array([idle_w, *(p[1] for p in inside)])
+        return cls(load, np.maximum.accumulate(watts))
+
+
+@dataclass(frozen=True)
+class MixSurface:
+    """How the bound's capacity changes when prompts and outputs get longer.
+
+    Attributes
+    ----------
+    logs : ndarray, shape (3, 3)
+        Natural logarithm of capacity over that of the plan's mix, by factor on prompts (rows) and
+        outputs (columns), at half, once and twice the tokens.
+    """
+
+    logs: Floats
+
+    def __call__(self, prompt: npt.ArrayLike, output: npt.ArrayLike) -> Floats:
+        """Return capacity over that of the plan's mix, log-linear between the points."""
+        grid = RegularGridInterpolator(
+            (np.log(FACTORS), np.log(FACTORS)), self.logs, bounds_error=False, fill_value=None
+        )
+        at = np.stack(np.broadcast_arrays(np.log(prompt), np.log(output)), axis=-1)
+        return np.asarray(np.exp(grid(at)))
+
+    @classmethod
+    def of(cls, deployment: Deployment, mix: Mix) -> "MixSurface":
+        """Return the surface of a replica."""
+        most = [[Bound.of(deployment, mix.scaled(p, o)).most for o in FACTORS] for p in FACTORS]
+        logs = np.log(np.array(most))
+        return cls(logs - logs[1, 1])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a candidate cannot do what the plan asks.
+
+    Attributes
+    ----------
+    limit : str
+        What stops it: memory, ttft, tpot, e2e, supply, rack, power or money.
+    what : str
+        One sentence.
+    repair : str
+        What would help.
+    """
+
+    limit: str
+    what: str
+    repair: str
+
+
+@dataclass(frozen=True)
+class Rating:
+    """What simulation says of a candidate under the plan's traffic.
+
+    Attributes
+    ----------
+    candidate : Candidate
+        Which.
+    bench : Bench or None
+        Its trials; None where nobody waits for answers.
+    deployment : Deployment
+        One replica.
+    together : ndarray, shape (R,)
+        Requests/s that 1, 2, ... R replicas serve together; each of a larger fleet serves the
+        R-th part of the last.
+    work : ndarray, shape (K,)
+        Replicas that one request/s of each class takes in a large fleet [s].
+    peak_rates : ndarray, shape (K,)
+        Rates of the hour and quarter that ask most [request/s].
+    peak_quarter : int
+        That quarter, from 0.
+    capacity : Capacity or None
+        Of R replicas.
+    trial : Trial or None
+        At the plan's peak.
+    power : PowerCurve
+        Watts of a replica by load.
+    surface : MixSurface or None
+        Capacity when lengths change.
+    caps : DataFrame
+        See `cap_curve`.
+    batches : tuple of BatchRate
+        What one replica does of each batch class.
+    """
+
+    candidate: Candidate
+    bench: Bench | None
+    deployment: Deployment
+    together: Floats
+    work: Floats
+    peak_rates: Floats
+    peak_quarter: int
+    capacity: Capacity | None
+    trial: Trial | None
+    power: PowerCurve
+    surface: MixSurface | None
+    caps: pd.DataFrame
+    batches: tuple[BatchRate, ...]
+
+    @property
+    def per_replica(self) -> float:
+        """Requests/s of one replica of a large fleet at the plan's mix."""
+        return float(self.together[-1]) / self.together.size
+
+    def serves(self, replicas: int) -> float:
+        """Return requests/s that so many replicas serve within the objectives."""
+        if replicas <= 0:
+            return 0.0
+        few = replicas <= self.together.size
+        return float(self.together[replicas - 1]) if few else replicas * self.per_replica
+
+    def without(self, replicas: int, rate: float) -> "Rating":
+        """Return the rating scaled down, so that `replicas` just fail to serve a total rate."""
+        factor = min(1.0, (1 - 1e-6) * rate / self.serves(replicas))
+        return replace(self, together=self.together * factor, work=self.work / factor)
+
+    def replicas_needed(self, rate: npt.ArrayLike) -> Ints:
+        """Return the least replicas that serve a total rate at the plan's mix.
+
+        Parameters
+        ----------
+        rate : array_like
+            Requests/s.
+        """
+        asked = np.asarray(rate, dtype=np.float64) * (1 - 1e-12)
+        few = np.searchsorted(np.maximum.accumulate(self.together), asked) + 1
+        many = np.ceil(asked / self.per_replica)
+        count = np.where(asked > self.together[-1], many, few)
+        return np.where(asked > 0, count, 0).astype(np.int64)
+
+
+def rate(candidate: Candidate, load: Load, file: PlanFile) -> Rating | Fault:
+    """Find by bound and simulation what a candidate can do.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        Which.
+    load : Load
+        Traffic of the plan.
+    file : PlanFile
+        Batch volumes, limits and sizes of trials.
+
+    Returns
+    -------
+    Rating or Fault
+        A fault where the model does not fit, or no rate is low enough for the objectives.
+    """
+    try:
+        batches = _batches(candidate, file)
+        if not load.classes:
+            return _batch_only(candidate, batches, file)
+        work = class_work(candidate, load, file.search)
+    except InputError as e:
+        return Fault("memory", str(e), e.repair)
+    return _rate_traffic(candidate, load, file, work, batches)
+
+
+def _batches(candidate: Candidate, file: PlanFile) -> tuple[BatchRate, ...]:
+    search = file.search
+    scenario = Scenario().changed(candidate.changes() | {"run.seed": search.seed})
+    return tuple(batch_rate(scenario, one, search.requests, search.seed) for one in file.batch)
+
+
+def _batch_only(candidate: Candidate, batches: tuple[BatchRate, ...], file: PlanFile) -> Rating:
+    scenario = Scenario().changed(candidate.changes() | {"run.seed": file.search.seed})
+    deployment = deploy(scenario, 1)
+    idle = float(deployment.knobs["idle_w"][0]) * candidate.accelerators
+    none = np.zeros(0)
+    power = PowerCurve(np.array([0.0, 1.0]), np.array([idle, idle]))
+    caps = pd.DataFrame(columns=COLUMNS)
+    return Rating(
+        candidate=candidate,
+        bench=None,
+        deployment=deployment,
+        together=np.ones(1),
+        work=none,
+        peak_rates=none,
+        peak_quarter=file.horizon.quarters - 1,
+        capacity=None,
+        trial=None,
+        power=power,
+        surface=None,
+        caps=caps,
+        batches=batches,
+    )
+
+
+def _rate_traffic(
+    candidate: Candidate,
+    load: Load,
+    file: PlanFile,
+    work: Floats,
+    batches: tuple[BatchRate, ...],
+) -> Rating | Fault:
+    rates, quarter = load.peak(work)
+    shares = rates / rates.sum()
+    bench = Bench(candidate, load, file.search, shares)
+    capacity = bench.capacity(file.search.replicas)
+    if capacity.rate_per_s == 0:
+        return _latency_fault(bench)
+    busiest = np.tensordot(work, load.busy_rates(), axes=1).max(axis=1)
+    least = FEWER * float(busiest.min()) / float(work @ shares)
+    together = _together(bench, capacity, file.service.load_limit, least)
+    rating = Rating(
+        candidate=candidate,
+        bench=bench,
+        deployment=bench.deployment,
+        together=together,
+        work=work / float(work @ shares) * together.size / float(together[-1]),
+        peak_rates=rates,
+        peak_quarter=quarter,
+        capacity=capacity,
+        trial=None,
+        power=_power(bench, capacity.rate_per_s),
+        surface=MixSurface.of(bench.deployment, bench.mix),
+        caps=pd.DataFrame(columns=COLUMNS),
+        batches=batches,
+    )
+    return _confirmed(rating, bench)
+
+
+def _latency_fault(bench: Bench) -> Fault:
+    """Say which objective no load is low enough for."""
+    for name, slo in bench.slos.items():
+        if slo.tpot_s is not None and slo.tpot_s < bench.bound.floor_s:
+            least = f"{1e3 * bench.bound.floor_s:.3g} ms"
+            return Fault(
+                "tpot",
+                f"TPOT of {1e3 * slo.tpot_s:.3g} ms for {name} is shorter than one decode step of "
+                f"{bench.candidate.name}, {least} at the least",
+                f"ask for more than {least}, or use more ranks, narrower weights, faster memory",
+            )
+    worst = bench.trial(float(bench.grid[0])).tightest
+    if worst is None:
+        return Fault("e2e", "no rate is served in time", "lengthen the objectives")
+    return Fault(
+        worst.objective.removesuffix("_s"),
+        f"even at {bench.grid[0]:.3g} requests/s per replica: {worst.says()}",
+        f"ask for {1.1 * worst.found_s:.3g} s or more, or use more ranks or a faster accelerator",
+    )
+
+
+def _together(bench: Bench, capacity: Capacity, limit: float, least: float) -> Floats:
+    """Return what 1 .. R replicas serve together; fewer than R are tried only if ever needed.
+
+    Between one and R replicas, the capacity of each follows 1 - 1 / sqrt(count), as the square-root
+    staffing rule has it.
+    """
+    most = bench.search.replicas
+    count = np.arange(1.0, most + 1)
+    each = np.full(most, capacity.rate_per_s)
+    if most > 1 and least < most * capacity.rate_per_s * limit:
+        alone = min(bench.capacity(1).rate_per_s, capacity.rate_per_s)
+        way = (1 - 1 / np.sqrt(count)) / (1 - 1 / np.sqrt(most))
+        each = alone + (capacity.rate_per_s - alone) * way
+    return np.asarray(each * count * limit)
+
+
+def _power(bench: Bench, capacity: float) -> PowerCurve:
+    """Return the power curve through the trials of many replicas, and light loads of one."""
+    light = [bench.trial(share * capacity, 1) for share in LIGHT]
+    together = [t for t in bench.trials if t.replicas == bench.search.replicas]
+    idle = float(bench.deployment.knobs["idle_w"][0]) * bench.candidate.accelerators
+    return PowerCurve.of([*light, *together], capacity, idle)
+
+
+def _confirmed(rating: Rating, bench: Bench) -> Rating:
+    """Simulate the fleet at its peak, add replicas until objectives hold, and try power limits."""
+    total, most = float(rating.peak_rates.sum()), bench.search.replicas
+    first = count = int(rating.replicas_needed(total))
+    trial = bench.trial(total / count, min(count, most))
+    while not trial.met and count < 2 * first + 2:
+        rating = rating.without(count, total)
+        count += 1
+        trial = bench.trial(total / count, min(count, most))
+    caps = cap_curve(bench, total / count, min(count, most))
+    return replace(rating, trial=trial, caps=caps)

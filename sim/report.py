@@ -42,6 +42,7 @@ CARDS = (
     ("energy_per_output_token_j", "per output token"),
     ("power_mean_w", "mean power"),
 )
+FROM_STEPS = ("tokens", "queue", "kv", "power", "temperature", "roofline")
 Floats = npt.NDArray[np.float64]
 Figures = dict[str, float | int | None]
 
@@ -120,6 +121,8 @@ def _figure(key: str, title: str, text: str) -> str:
 def _charts(seen: Observed, figures: Figures) -> dict[str, tuple[tuple[str, str], Any]]:
     """Return id -> ((title, what to see), chart), those that have something to show."""
     every = {**_latency_charts(seen), **_time_charts(seen), **_cause_charts(seen, figures)}
+    if not seen.logged:
+        every = {key: made for key, made in every.items() if key not in FROM_STEPS}
     return {key: (words, make()) for key, (words, make) in every.items()}
 
 

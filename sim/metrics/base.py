@@ -28,6 +28,14 @@ Mask = npt.NDArray[np.bool_]
 Value = float | int | None
 Group = Literal["run", "latency", "throughput", "waits", "hardware", "cache", "energy"]
 PERCENTILES = (50, 90, 95, 99)
+# column of the step log -> columns of the engines' totals, with their signs
+IN_TOTALS = {
+    "gpu_s": (("busy_s", 1),),
+    "energy_j": (("energy_j", 1), ("idle_energy_j", -1)),
+    "flops": (("flops", 1),),
+    "bytes": (("bytes", 1),),
+    "prefill_tokens": (("prefilled", 1),),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +206,27 @@ class Observed:
         high = np.minimum(table["output_s"], self.window.end_s)
         return table.assign(share=((high - low) / table["span_s"]).clip(0.0, 1.0))
 
+    @property
+    def logged(self) -> bool:
+        """Whether the run kept a step log."""
+        return len(self.result.steps) > 0
+
     def step_sum(self, name: str) -> float:
-        """Return the sum of a column of the step log inside the window."""
-        return float((self.steps[name] * self.steps["share"]).sum())
+        """Return the sum of a column of the step log inside the window.
+
+        Without a log it comes from the engines' totals for a whole run, and is NaN otherwise.
+        """
+        if self.logged:
+            return float((self.steps[name] * self.steps["share"]).sum())
+        if name not in IN_TOTALS or not self.window.whole:
+            return float("nan")
+        totals = self.result.totals
+        return float(sum(sign * totals[column].sum() for column, sign in IN_TOTALS[name]))
+
+    def step_most(self, name: str) -> float | None:
+        """Return the largest value of a column of the step log inside the window."""
+        inside = self.steps.loc[self.steps["share"] > 0, name]
+        return float(inside.max()) if len(inside) else None
 
     @cached_property
     def device_s(self) -> float:

@@ -70,6 +70,8 @@ metric("mbu_busy", "1", "MBU while the accelerators compute", "hardware")(
 
 
 def _time_mean(seen: Observed, name: str) -> Value:
+    if not seen.logged:
+        return None
     steps = seen.steps
     return float((steps[name] * steps["span_s"] * steps["share"]).sum()) / seen.device_s
 
@@ -85,8 +87,8 @@ metric("waiting_mean", "request", "requests in the queue, mean over time and rep
 @metric("waiting_max", "request", "longest queue of a replica", "hardware")
 def waiting_max(seen: Observed) -> Value:
     """Return the longest queue at a scheduling point [request]."""
-    inside = seen.steps[seen.steps["share"] > 0]
-    return int(inside["waiting"].max()) if len(inside) else None
+    most = seen.step_most("waiting")
+    return None if most is None else int(most)
 
 
 @metric("kv_blocks", "block", "KV blocks of a replica", "cache")
@@ -98,15 +100,15 @@ def kv_blocks(seen: Observed) -> Value:
 @metric("kv_used_max", "1", "largest share of KV blocks in use", "cache")
 def kv_used_max(seen: Observed) -> Value:
     """Return the largest share of blocks in use after a step [1]."""
-    inside = seen.steps[seen.steps["share"] > 0]
-    if not len(inside):
-        return None
-    return 1.0 - float(inside["free_blocks"].min()) / seen.knob("num_blocks")
+    inside = seen.steps.loc[seen.steps["share"] > 0, "free_blocks"]
+    return 1.0 - float(inside.min()) / seen.knob("num_blocks") if len(inside) else None
 
 
 @metric("kv_used_mean", "1", "share of KV blocks in use, mean over time", "cache")
 def kv_used_mean(seen: Observed) -> Value:
     """Return the time-weighted share of blocks in use [1]."""
+    if not seen.logged:
+        return None
     steps = seen.steps
     used = 1.0 - steps["free_blocks"] / seen.knob("num_blocks")
     return float((used * steps["span_s"] * steps["share"]).sum()) / seen.device_s

@@ -24,15 +24,18 @@ def prefill_energy_j(seen: Observed) -> float:
 
     Steps of prompts only count whole; mixed steps are split as over the whole run.
     """
+    total = float(seen.result.totals["prefill_energy_j"].sum())
+    if seen.window.whole:
+        return total * seen.ranks
+    if not seen.logged:
+        return float("nan")
     steps = seen.steps
-    mixed = (steps["prefill_tokens"] > 0) & (steps["decode_requests"] > 0)
-    pure = (steps["prefill_tokens"] > 0) & ~mixed
-    of_mixed = float(steps["energy_j"][mixed].sum())
-    known = float(seen.result.totals["prefill_energy_j"].sum()) - float(
-        steps["energy_j"][pure].sum()
-    )
-    share = min(max(known / of_mixed, 0.0), 1.0) if of_mixed else 0.0
-    inside = steps["energy_j"] * steps["share"]
+    prompts, joules = steps["prefill_tokens"] > 0, steps["energy_j"]
+    mixed = prompts & (steps["decode_requests"] > 0)
+    pure = prompts & ~mixed
+    of_mixed = float(joules[mixed].sum())
+    share = (total - float(joules[pure].sum())) / of_mixed if of_mixed else 0.0
+    inside = joules * steps["share"]
     return float(inside[pure].sum() + share * inside[mixed].sum()) * seen.ranks
 
 
@@ -78,12 +81,10 @@ def power_mean_w(seen: Observed) -> Value:
 @metric("power_max_w", "W", "largest power of one accelerator over its power window", "energy")
 def power_max_w(seen: Observed) -> Value:
     """Return the largest moving mean of one accelerator's watts [W]."""
-    inside = seen.steps[seen.steps["share"] > 0]
-    return float(inside["window_w"].max()) if len(inside) else None
+    return seen.step_most("window_w")
 
 
 @metric("temperature_max_c", "degC", "highest temperature of an accelerator", "energy")
 def temperature_max_c(seen: Observed) -> Value:
     """Return the highest temperature after a step [degC]."""
-    inside = seen.steps[seen.steps["share"] > 0]
-    return float(inside["temperature_c"].max()) if len(inside) else None
+    return seen.step_most("temperature_c")

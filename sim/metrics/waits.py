@@ -29,8 +29,8 @@ def waits(seen: Observed) -> dict[str, float]:
 
     Queue and memory waits come from the requests. Host time is what reaches the engine and the
     client outside the steps, plus the GPU's pauses inside a busy period times the requests that
-    run. Recomputation is the repeated tokens at the run's mean prefill time per token, times the
-    requests that run.
+    run. Recomputation is the repeated tokens at the rate of a full step, times the requests that
+    run.
     """
     admitted = seen.column("admitted_s")
     known = np.isfinite(admitted)
@@ -48,22 +48,25 @@ def waits(seen: Observed) -> dict[str, float]:
 
 
 def _host_pauses(seen: Observed) -> float:
+    if not seen.logged:
+        return float(seen.result.totals["host_wait_s"].sum()) * _running(seen)
     steps = seen.steps
     pause = np.maximum(steps["span_s"] - steps["gpu_s"], 0.0)
     return float((pause * steps["running"] * steps["share"]).sum())
 
 
 def _recompute(seen: Observed) -> float:
-    repeated = float(seen.column("recomputed_tokens").sum())
-    if repeated == 0:
-        return 0.0
-    steps = seen.steps
-    tables = seen.result.deployment.tables
-    place = np.minimum(steps["prefill_tokens"].to_numpy(), tables.linear_s.size - 1)
-    tokens = float(steps["prefill_tokens"].sum())
-    per_token = float(tables.linear_s[place].sum()) / max(tokens, 1.0)
-    running = np.average(steps["running"], weights=steps["span_s"])
-    return repeated * per_token * float(running)
+    """Return the repeated tokens at the rate of a full step, times the requests that run."""
+    linear_s = seen.result.deployment.tables.linear_s
+    per_token = float(linear_s[-1]) / (linear_s.size - 1)
+    return float(seen.column("recomputed_tokens").sum()) * per_token * _running(seen)
+
+
+def _running(seen: Observed) -> float:
+    """Return requests in a batch, mean over time and replicas, from when they come and go."""
+    left = seen.requests["finish_s"].fillna(seen.window.end_s).to_numpy(np.float64)
+    stay = np.minimum(left, seen.window.end_s) - seen.column("admitted_s")
+    return float(np.nansum(np.maximum(stay, 0.0))) / seen.device_s
 
 
 def _shares(seen: Observed) -> dict[str, float] | None:

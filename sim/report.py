@@ -26,7 +26,7 @@ from sim.simulation import Result
 from sim.toml import scenario_toml
 from sim.units import readable
 
-__all__ = ["report_html"]
+__all__ = ["json_script", "report_html", "vega_script"]
 
 PAGE = Path(__file__).parent / "data" / "report.html"
 CARDS = (
@@ -67,14 +67,14 @@ def report_html(result: Result) -> str:
         "assumptions": "\n".join(f"<li>{item}</li>" for item in _assumptions(result)),
         "numbers": _number_rows(result),
         "scenario": html.escape(scenario_toml(result.scenario)),
-        "specs": _script({key: chart.to_dict() for key, (_, chart) in specs.items()}),
-        "vega": _vega(),
+        "specs": json_script({key: chart.to_dict() for key, (_, chart) in specs.items()}),
+        "vega": vega_script(),
     }
     return Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
 
 
 @lru_cache(maxsize=1)
-def _vega() -> str:
+def vega_script() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script."""
     import vl_convert
 
@@ -83,7 +83,7 @@ def _vega() -> str:
     )
 
 
-def _script(data: object) -> str:
+def json_script(data: object) -> str:
     """Return data as JSON that may stand inside a script element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
 

@@ -56,6 +56,8 @@ class GpuExtras(_Strict):
     """GPU time that kernel tables do not hold."""
 
     sequence_per_layer: Quantity = Field(description="decode attention, per sequence [s]")
+    piecewise_gap_per_layer: Quantity = Field(description="between graph pieces of a step [s]")
+    padding_experts: Quantity = Field(description="share of padding rows with own experts [1]")
     expert_routing_per_layer: Quantity = Field(description="router kernels, per layer [s]")
 
 
@@ -108,6 +110,7 @@ class EngineProfile(_Strict):
             "graph_dispatch_s": host.graph_dispatch.value,
             "graph_lead_s": host.graph_lead.value,
             "eager_lead_s": host.eager_lead.value,
+            "piecewise_gap_s": self.gpu.piecewise_gap_per_layer.value * layers,
             "piecewise_dispatch_s": per_layer.piecewise.value * layers,
             "eager_dispatch_s": per_layer.eager.value * layers,
         }

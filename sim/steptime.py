@@ -115,13 +115,18 @@ class StepTimeModel:
                 total += gemm.count * self.kernels.gemm(tokens, gemm.n, gemm.k, gemm.dtype)
         return self._elementwise_s(total, tokens)
 
-    def experts_s(self, tokens: Array) -> Array:
-        """Return seconds of routed experts; rows that pad a graph all choose the same experts."""
+    def experts_s(self, tokens: Array, rows: Array) -> Array:
+        """Return seconds of routed experts of `tokens`, run in a graph of `rows`.
+
+        Rows that pad a graph are stale tokens with experts of their own, some of them new.
+        """
         total = np.zeros_like(tokens)
+        share = self.extras.padding_experts.value
+        effective = tokens + share * (rows - tokens)
         for block in expert_layers(self.model, self.tp, self.ep):
             total += block.count * self.extras.expert_routing_per_layer.value
             total += block.count * self.kernels.moe(
-                tokens,
+                effective,
                 block.experts,
                 max(1, round(block.top_k / self.ep)),
                 block.hidden,
@@ -227,7 +232,7 @@ class StepTimeModel:
         tokens = np.arange(1.0, batching.max_tokens + 1.0)
         rows = batching.padded(tokens)
         unique, where = np.unique(rows, return_inverse=True)
-        linear = self.linear_s(unique)[where] + self.experts_s(tokens)
+        linear = self.linear_s(unique)[where] + self.experts_s(tokens, rows)
         sequences = np.arange(1.0, batching.max_seqs + 1.0)
         contexts = _octaves(batching.longest, CONTEXTS_PER_OCTAVE)
         chunks = _octaves(batching.max_tokens, CHUNKS_PER_OCTAVE)

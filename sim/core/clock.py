@@ -155,16 +155,18 @@ def _throttle(state: Record, knobs: Record) -> float:
 
 @compiled
 def _run_under_cap(
-    state: Record, knobs: Record, table_s: float, dynamic_j: float
+    state: Record, knobs: Record, table_s: float, dynamic_j: float, flop_j: float
 ) -> tuple[float, float]:
     """Return (seconds, joules) of GPU work under the power cap, and move the power window.
 
-    Kernel tables hold times close to the cap. Work that wants more watts than the cap runs at the
+    Kernel tables hold times close to the cap. Compute-bound work (most of its dynamic joules are
+    those of FLOPs) that wants more watts than the cap runs at the
     full clock, faster than its table, until the power window (a low-pass of the demanded watts)
     reaches the cap; from then on the clock is lowered so that the cap is met.
     """
     wanted = (knobs.base_w + dynamic_j / table_s) / knobs.cap_w
     share = min(max((wanted - knobs.clock_free) / (1.0 - knobs.clock_free), 0.0), 1.0)
+    share *= min(max(2.0 * flop_j / dynamic_j - 1.0, 0.0), 1.0)
     fast_s = table_s * (1.0 - knobs.full_clock_gain * share)
     slow_s = table_s * (1.0 - knobs.capped_gain * share)
     fast_w = knobs.base_w + dynamic_j / fast_s
@@ -232,17 +234,19 @@ def run_step(
     table_s = gpu_s(
         tables, prefill_tokens, prefill_attention, decodes, context, squares, logits
     ) * _throttle(state, knobs)
+    if launch == PIECEWISE:
+        table_s += knobs.piecewise_gap_s
     linear = tables.counts[0] * tokens + tables.counts[1] * logits
     attention = tables.counts[2] * (pairs + context)
     weights = tables.linear_bytes[tokens]
     kv = tables.counts[3] * (context + tokens + prefill_tokens)
-    dynamic = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
-    dynamic += knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
+    flop_j = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
+    dynamic_j = flop_j + knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
     lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
     dispatched = state.now + host
     start = max(state.gpu_end, state.now + lead)
     _rest(state, knobs, start - state.gpu_end)
-    seconds, joules = _run_under_cap(state, knobs, table_s, dynamic)
+    seconds, joules = _run_under_cap(state, knobs, table_s, dynamic_j, flop_j)
     end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
     _rest(state, knobs, end - start - seconds)
     prefill = prefill_attention + tables.linear_s[tokens] * prefill_tokens / max(tokens, 1)

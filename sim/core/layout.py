@@ -161,6 +161,7 @@ KNOBS = np.dtype(
         ("graph_level_share", "f8"),  # part of it that the host's level scales
         ("graph_lead_s", "f8"),  # schedule to first kernel of a graph step
         ("piecewise_dispatch_s", "f8"),
+        ("piecewise_gap_s", "f8"),  # GPU time lost between the graph pieces of a step
         ("eager_dispatch_s", "f8"),
         ("eager_lead_s", "f8"),
         ("graph_tokens", "i8"),  # largest captured batch

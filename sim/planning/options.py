@@ -83,15 +83,19 @@ class Option:
 
 
 def evaluate(rating: Rating, load: Load, pricing: Pricing) -> list[Option]:
-    """Return the options of a candidate in the central world, one for each way to have it."""
+    """Return the options of a candidate in the central world, one for each way to have it.
+
+    A mix of which nothing is best rented by the hour is left out beside the pure way.
+    """
     world, file = Worlds.central(), pricing.file
     needed = fleet(rating, load, file, world)
     fault = site_fault(rating, needed, file)
     asked = volumes(rating, load)
-    return [
-        _option(best_bill(way, needed, pricing, world), rating, needed, pricing, asked, fault)
-        for way in rating.candidate.offer.acquire
-    ]
+    ways = rating.candidate.offer.acquire
+    bills = [best_bill(way, needed, pricing, world) for way in ways]
+    same = [b.base == 1.0 and b.way.split("+")[0] in ways and "+" in b.way for b in bills]
+    kept = [b for b, doubled in zip(bills, same, strict=True) if not doubled]
+    return [_option(b, rating, needed, pricing, asked, fault) for b in kept]
 
 
 def _option(

@@ -52,6 +52,13 @@ class PlanResult:
     list_prices: pd.DataFrame
     assumptions: pd.DataFrame
 
+    def doubt(self, option: Option) -> dict[str, float]:
+        """Return the row of `doubts` of an option."""
+        rows = self.doubts
+        own = rows["candidate"].eq(option.rating.candidate.name) & rows["way"].eq(option.bill.way)
+        found: dict[str, float] = rows[own].iloc[0].drop(["candidate", "way"]).to_dict()
+        return found
+
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """Candidate -> what limits it and how far it is from that."""

@@ -1,0 +1,104 @@
+"""A plan in words and short tables: for the terminal and for the page."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sim.planning.options import Option
+from sim.planning.result import PlanResult
+
+__all__ = ["headline", "money", "option_rows", "sentences"]
+
+
+def money(value: float, currency: str) -> str:
+    """Return an amount as people write it.
+
+    Examples
+    --------
+    >>> money(715624.7, "USD"), money(2_340_000, "EUR"), money(12.3, "USD")
+    ('715,625 USD', '2.34 million EUR', '12.3 USD')
+    """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,.2f} million {currency}"
+    return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:.3g} {currency}"
+
+
+def headline(result: PlanResult) -> str:
+    """Return the answer in one sentence."""
+    best, coin = result.best, result.file.money.currency
+    candidate = best.rating.candidate
+    row, nodes = result.doubt(best), int(best.fleet.nodes[0].max())
+    what = f"{nodes * candidate.node_accelerators} x {best.rating.deployment.spec.name}"
+    if candidate.node != "none":
+        what = f"{nodes} x {candidate.node} ({what})"
+    return (
+        f"{what} at the peak, {_way(best)}: "
+        f"{money(best.present, coin)} over {result.file.horizon.quarters} quarters "
+        f"(P10 to P90 {money(row['present_p10'], coin)} to {money(row['present_p90'], coin)}), "
+        f"the cheapest option in {100 * row['cheapest']:.0f} % of sampled worlds."
+    )
+
+
+def _way(option: Option) -> str:
+    words = {
+        "buy": "bought",
+        "on-demand": "rented by the hour",
+        "reserved": "reserved",
+        "spot": "rented as spot capacity",
+    }
+    share = f"{100 * option.bill.base:.0f} %"
+    mixed = {
+        "buy+on-demand": f"{share} bought and the rest rented by the hour",
+        "reserved+on-demand": f"{share} reserved and the rest rented by the hour",
+    }
+    return (words | mixed)[option.bill.way]
+
+
+def sentences(result: PlanResult) -> Iterable[str]:
+    """Yield what a reader should know beside the cost."""
+    best, coin = result.best, result.file.money.currency
+    name = best.rating.candidate.name
+    yield f"{name}: {result.verdicts[name].sentence}."
+    yield f"{name}: {result.break_evens[name].says()}."
+    second = next((o for o in result.options if o.fits and o.rating.candidate.name != name), None)
+    if second is not None:
+        more = 100 * (second.present / best.present - 1)
+        yield f"Next best accelerator: {second.name}, {more:.0f} % dearer."
+    for key, cost in best.per_request.items():
+        yield f"A request of {key} costs {cost:.3g} {coin}."
+    for key, cost in best.per_user_month.items():
+        yield f"A user of {key} costs {cost:.3g} {coin} a month."
+    factor = result.tornado.iloc[0]
+    yield (
+        f"What matters most is {factor['factor']}: between its P10 and P90 the cost goes from "
+        f"{money(factor['present_low'], coin)} to {money(factor['present_high'], coin)}."
+    )
+
+
+def option_rows(result: PlanResult, most: int = 1000) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows of the table of options, cheapest first."""
+    coin = result.file.money.currency
+    columns = ["option", "replicas", "nodes", f"{coin}", "P10", "P90", "cheapest in"]
+    columns += [f"{coin}/M in", f"{coin}/M out", "J/out token", "peak kW", "to spare", "limit"]
+    rows = []
+    for option in result.options[:most]:
+        name = option.rating.candidate.name
+        doubt, seen = result.doubt(option), result.verdicts[name]
+        rows.append(
+            [
+                option.name,
+                str(int(option.fleet.replicas[0].max())),
+                str(int(option.fleet.nodes[0].max())),
+                f"{option.present:,.0f}",
+                f"{doubt['present_p10']:,.0f}",
+                f"{doubt['present_p90']:,.0f}",
+                f"{100 * doubt['cheapest']:.0f} %",
+                f"{option.per_million['input']:.3g}",
+                f"{option.per_million['output']:.3g}",
+                f"{result.footprints[name].output_token_j:.3g}",
+                f"{option.fleet.peak_watts().max() / 1e3:,.1f}",
+                "-" if np.isnan(seen.spare) else f"{100 * seen.spare:.0f} %",
+                seen.limit if option.fault is None else f"no: {option.fault.limit}",
+            ]
+        )
+    return columns, rows

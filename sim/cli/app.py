@@ -18,6 +18,7 @@ Command = Callable[..., Any]
 # name -> module and function; the order is that of the help
 COMMANDS = {
     "simulate": "sim.cli.simulate:simulate",
+    "plan": "sim.cli.plan:plan",
     "calibrate": "sim.cli.calibrate:calibrate",
     "explore": "sim.cli.explore:explore",
     "list": "sim.cli.catalog:list_entries",
@@ -79,7 +80,7 @@ def run(arguments: list[str] | None = None) -> int:
     2
     """
     try:
-        code = build_app()(arguments, standalone_mode=False)
+        code = build_app()(arguments, standalone_mode=False, prog_name="roofcast")
     except typer.Abort:
         return 130
     except Exception as e:  # usage errors of the parser, whatever its class is called

@@ -38,6 +38,19 @@ __all__ = [
 ]
 
 SEEDS = 5
+COMPARED = (
+    "run",
+    "workload",
+    "kind",
+    "metric",
+    "unit",
+    "measured",
+    "predicted",
+    "low",
+    "high",
+    "error",
+    "limit",
+)
 ENERGY_FROM_S = 10.0  # shorter workloads are too short for the driver's energy counter
 Floats = npt.NDArray[np.float64]
 
@@ -243,7 +256,7 @@ def compare(
     """
     seen = observe(workload)
     if seen.requests.empty:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=list(COMPARED))
     simulated = [observe_result(result, workload) for result in results]
     rows = []
     for name, figure in METRICS.items():
@@ -252,13 +265,10 @@ def compare(
         predicted = float(np.median(values))
         error = predicted / measured - 1.0 if measured else np.nan
         limit = _limit(name, workload, precision)
-        row = (name, figure.unit, measured, predicted, min(values), max(values), error, limit)
-        rows.append(row)
-    columns = ["metric", "unit", "measured", "predicted", "low", "high", "error", "limit"]
-    table = pd.DataFrame(rows, columns=columns)
-    table.insert(0, "kind", workload.kind)
-    table.insert(0, "workload", workload.name)
-    table.insert(0, "run", workload.run)
+        ends = (min(values), max(values))
+        place = (workload.run, workload.name, workload.kind, name, figure.unit)
+        rows.append((*place, measured, predicted, *ends, error, limit))
+    table = pd.DataFrame(rows, columns=list(COMPARED))
     return table[table["measured"].notna()].reset_index(drop=True)
 
 

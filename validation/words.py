@@ -1,0 +1,210 @@
+"""Tables of a validation as text: for the terminal, the page and the markdown summary."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sim.units import readable
+from validation.cases import Validation
+from validation.serving import METRICS, limits
+
+__all__ = ["TextTable", "markdown", "one_workload", "tables"]
+
+KERNELS = "Kernels"
+MAIN_FAMILIES = (
+    "gemm_bf16",
+    "gemm_fp8",
+    "attention_decode",
+    "attention_prefill",
+    "attention_mixed",
+    "moe_bf16",
+)
+SHOWN = (
+    "ttft_p50_s",
+    "ttft_mean_s",
+    "ttft_p99_s",
+    "tpot_mean_s",
+    "itl_p99_s",
+    "e2e_mean_s",
+    "output_tokens_per_s",
+    "energy_j",
+)
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts with a title and one sentence that says what it is."""
+
+    title: str
+    about: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def brief(self) -> list[list[str]]:
+        """Return the rows that a terminal shows: of kernels the main families only."""
+        if self.title != KERNELS:
+            return self.rows
+        return [row for row in self.rows if row[1] in MAIN_FAMILIES and row[2] == "shape"]
+
+
+def percent(value: float | None, sign: bool = True) -> str:
+    """Return a share as percent, a dash where there is none.
+
+    Examples
+    --------
+    >>> percent(0.0312), percent(-0.5), percent(0.1, sign=False), percent(float("nan"))
+    ('+3.1 %', '-50.0 %', '10.0 %', '-')
+    """
+    if value is None or pd.isna(value):
+        return "-"
+    return f"{value:+.1%}".replace("%", " %") if sign else f"{value:.1%}".replace("%", " %")
+
+
+def one_workload(serving: pd.DataFrame) -> TextTable:
+    """Return predicted, measured and error of every figure of one workload."""
+    rows = []
+    for row in serving.to_dict("records"):
+        unit = row["unit"]
+        spread = f"{readable(row['low'], unit)} .. {readable(row['high'], unit)}"
+        values = [readable(row[name], unit) for name in ("predicted", "measured")]
+        limit = percent(row["limit"], sign=False)
+        label = METRICS[row["metric"]].label
+        rows.append([label, *values, percent(row["error"]), spread, limit])
+    columns = ["figure", "predicted", "measured", "error", "over seeds", "limit"]
+    first = serving.iloc[0]
+    title = f"{first['run']} {first['workload']}"
+    about = "Median over seeds of the host's random level; limit of a single workload."
+    return TextTable(title, about, columns, rows)
+
+
+def tables(found: Validation) -> list[TextTable]:
+    """Return every table of a validation, the most telling first."""
+    out = [one_workload(found.serving)] if len(found.pairs) == 1 and len(found.serving) else []
+    if len(found.pairs) > 1:
+        out += [_medians(found), _workloads(found)]
+    out.append(_steps(found))
+    if len(found.regions):
+        out.append(_regions(found))
+    if len(found.kernels):
+        out.append(_kernels(found))
+    if len(found.theory):
+        out.append(_theory(found))
+    return out
+
+
+def _medians(found: Validation) -> TextTable:
+    rows = [
+        [
+            METRICS[str(row["metric"])].label,
+            str(row["workloads"]),
+            percent(row["signed"]),
+            percent(row["median"], sign=False),
+            percent(row["worst"], sign=False),
+            percent(row["limit"], sign=False),
+            percent(row["rival"], sign=False),
+        ]
+        for row in found.medians.to_dict("records")
+    ]
+    columns = ["figure", "workloads", "signed", "median |error|", "worst", "limit", "AISimulate"]
+    about = f"Open-loop workloads. Last column: {limits().rival}."
+    return TextTable("Serving, medians", about, columns, rows)
+
+
+def _workloads(found: Validation) -> TextTable:
+    wide = found.serving.pivot(index=["run", "workload"], columns="metric", values="error")
+    shown = [name for name in SHOWN if name in wide]
+    order = [(run.name, w.name) for run, w in found.pairs if (run.name, w.name) in wide.index]
+    errors = wide.reindex(pd.MultiIndex.from_tuples(order))[shown].to_dict("records")
+    rows = [
+        [*key, *(percent(row[name]) for name in shown)]
+        for key, row in zip(order, errors, strict=True)
+    ]
+    columns = ["run", "workload", *(METRICS[name].label for name in shown)]
+    about = "Predicted / measured - 1 of every workload; energy from 10 s on."
+    return TextTable("Serving, every workload", about, columns, rows)
+
+
+def _steps(found: Validation) -> TextTable:
+    rows = [
+        [
+            str(row["run"]),
+            "decode steps" if row["kind"] == "decode" else "0.5 s windows with prompts",
+            f"{row['count']:,}",
+            percent(row["signed"]),
+            percent(row["median"], sign=False),
+            percent(row["p90"], sign=False),
+        ]
+        for row in found.step_summary.to_dict("records")
+    ]
+    columns = ["run", "what", "count", "signed", "median |error|", "p90"]
+    about = "Sum of the kernels of a step against the step log."
+    return TextTable("Step times", about, columns, rows)
+
+
+def _regions(found: Validation) -> TextTable:
+    wide = found.regions[found.regions["metric"].isin(SHOWN)]
+    table = wide.pivot(index="region", columns="metric", values="median")
+    count = wide.groupby("region")["workloads"].max()
+    shown = [name for name in SHOWN if name in table]
+    rows = [
+        [
+            str(name),
+            str(count[name]),
+            *(percent(float(v), sign=False) for v in table.loc[name, shown]),
+        ]
+        for name in wide["region"].unique()
+    ]
+    columns = ["load", "workloads", *(METRICS[name].label for name in shown)]
+    about = (
+        "Median |error| by arrival rate over simulated capacity; other regions: nothing measured."
+    )
+    return TextTable("Serving by load", about, columns, rows)
+
+
+def _kernels(found: Validation) -> TextTable:
+    wide = found.kernels.pivot_table(
+        index=["accelerator", "family", "split"], columns="method", values=["median", "p90"]
+    )
+    methods = [m for m in wide["median"].columns if m != "model"]
+    rows = [
+        [
+            *map(str, key if isinstance(key, tuple) else (key,)),
+            percent(float(row["median", "model"]), sign=False),
+            percent(float(row["p90", "model"]), sign=False),
+            *(percent(float(row["median", m]), sign=False) for m in methods),
+        ]
+        for key, row in wide.iterrows()
+    ]
+    columns = ["accelerator", "family", "held out", "median |error|", "p90"]
+    about = "Kernel times of shapes that the fit did not see; last columns: simpler ways."
+    return TextTable(KERNELS, about, [*columns, *map(str, methods)], rows)
+
+
+def _theory(found: Validation) -> TextTable:
+    rows = [
+        [
+            str(row["case"]),
+            readable(row["simulated_s"], "s"),
+            ("at most " if row["bound"] else "") + readable(row["expected_s"], "s"),
+            percent(row["error"]),
+            f"{row['sigmas']:+.1f}",
+        ]
+        for row in found.theory.to_dict("records")
+    ]
+    columns = ["queue", "simulated response", "theory", "error", "standard errors"]
+    return TextTable("Theory", "Mean response against closed forms.", columns, rows)
+
+
+def markdown(found: Validation) -> str:
+    """Return the tables as markdown."""
+    parts = []
+    for table in tables(found):
+        lines = [f"## {table.title}", "", table.about, "", _row(table.columns)]
+        lines.append(_row(["---"] * len(table.columns)))
+        lines += [_row(row) for row in table.rows]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -80,9 +80,13 @@ def fleet_growth(result: PlanResult) -> Chart:
         )
     )
     peak = (
-        alt.Chart(plan.assign(needed=plan["nodes"] * chips))
+        alt.Chart(plan)
         .mark_tick(color=RED, thickness=3, width=26)
-        .encode(x="quarter:O", y="needed:Q", tooltip=["quarter:O", "needed:Q", "replicas:Q"])
+        .encode(
+            x="quarter:O",
+            y="accelerators:Q",
+            tooltip=["quarter:O", "accelerators:Q", "replicas:Q"],
+        )
     )
     layers: alt.LayerChart = bars + peak
     return layers

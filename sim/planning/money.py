@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 PARTS = ("capital", "maintenance", "hosting", "energy", "rent", "software", "staff")
 WEEKS_OF_A_QUARTER = 52 / 4
 SECONDS_PER_QUARTER = HOURS_PER_QUARTER * 3600.0
-BASES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+BASES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
 
 def quarter_rate(rate: float) -> float:

@@ -27,6 +27,7 @@ from sim.planning.worlds import Sample, draw, one_at_a_time
 __all__ = ["Option", "doubts", "evaluate", "tornado"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 CHUNK = 512  # worlds at once
 
 
@@ -75,6 +76,19 @@ class Option:
     def name(self) -> str:
         """Candidate and way."""
         return f"{self.rating.candidate.name}, {self.bill.way}"
+
+    @property
+    def accelerators(self) -> Ints:
+        """Accelerators that may be had at once in each quarter, spares included, shape (Q,)."""
+        candidate, file = self.rating.candidate, self.pricing.file
+        if self.bill.way == "buy":
+            return np.asarray(self.fleet.nodes[0] * candidate.node_accelerators)
+        spare = candidate.accelerators
+        if self.bill.way == "buy+on-demand":
+            spare = candidate.node_accelerators
+        return np.asarray(
+            self.fleet.replicas[0] * candidate.accelerators + file.service.spares * spare
+        )
 
     @property
     def fits(self) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sim.planning.charts import CHARTS, plan_charts
 from sim.planning.result import PlanResult
-from sim.planning.words import headline, money, option_rows, sentences
+from sim.planning.words import headline, money, option_rows, sentences, shortlist
 from sim.report import PAGE as REPORT_PAGE
 from sim.report import json_script, vega_script
 
@@ -27,14 +27,14 @@ def plan_html(result: PlanResult) -> str:
         A plan.
     """
     charts = plan_charts(result)
-    columns, rows = option_rows(result)
     parts = {
         "title": html.escape(result.file.name),
         "style": _style(),
         "headline": html.escape(headline(result)),
         "cards": "\n".join(_cards(result)),
         "sentences": "\n".join(f"<li>{html.escape(s)}</li>" for s in sentences(result)),
-        "options": _table(columns, rows),
+        "shortlist": _table(*option_rows(result, shortlist(result))),
+        "options": _table(*option_rows(result, result.options)),
         "charts": "\n".join(_figure(key) for key in charts),
         "orders": _frame(_orders(result)),
         "prices": _frame(_prices(result)),
@@ -63,9 +63,8 @@ def _figure(key: str) -> str:
 def _cards(result: PlanResult) -> Iterable[str]:
     best, coin = result.best, result.file.money.currency
     foot = result.footprints[best.rating.candidate.name]
-    peak = best.fleet.nodes[0].argmax()
     figures = {
-        "accelerators at the end": f"{best.fleet.nodes[0, peak] * _chips(result):,}",
+        "accelerators at the peak": f"{int(best.accelerators.max()):,}",
         "present cost": money(best.present, coin),
         "per month, levelised": money(best.month, coin),
         **{
@@ -82,10 +81,6 @@ def _cards(result: PlanResult) -> Iterable[str]:
         yield f'<div class="card">{words}</div>'
 
 
-def _chips(result: PlanResult) -> int:
-    return result.best.rating.candidate.node_accelerators
-
-
 def _orders(result: PlanResult) -> pd.DataFrame:
     """Return the orders in units that people read."""
     plan, coin = result.schedule, result.file.money.currency
@@ -94,7 +89,7 @@ def _orders(result: PlanResult) -> pd.DataFrame:
             "quarter": plan["quarter"],
             "peak [requests/s]": plan["peak_per_s"].map("{:,.1f}".format),
             "replicas": plan["replicas"],
-            "nodes needed": plan["nodes"],
+            "accelerators needed": plan["accelerators"],
             "order now": plan["order"],
             "become ready": plan["ready"],
             "owned": plan["in_service"],

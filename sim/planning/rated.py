@@ -1,18 +1,16 @@
 """A candidate after its trials: capacity, watts, time and energy per token, and what limits it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.interpolate import RegularGridInterpolator
 
 from formats import InputError
 from sim.deployment import Deployment, deploy
 from sim.planning.batches import BatchRate, batch_rate
-from sim.planning.bound import Bound, Mix
 from sim.planning.caps import COLUMNS, cap_curve
+from sim.planning.curves import MixSurface, PowerCurve
 from sim.planning.load import Load
 from sim.planning.planfile import PlanFile
 from sim.planning.rating import Bench, Capacity, class_work
@@ -20,78 +18,17 @@ from sim.planning.supply import Candidate
 from sim.planning.trial import Trial
 from sim.scenario import Scenario
 
-__all__ = ["Fault", "MixSurface", "PowerCurve", "Rating", "rate"]
+__all__ = ["Fault", "Rating", "rate"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FEWER = 0.5  # smaller demand than the plan's that the fleet is also sized for
-LIGHT = (0.1, 0.4)  # shares of the capacity at which power is measured beside the trials
-FACTORS = np.array([0.5, 1.0, 2.0])
-
-
-@dataclass(frozen=True)
-class PowerCurve:
-    """Watts of one replica's accelerators by its load.
-
-    Attributes
-    ----------
-    load : ndarray, rising from 0
-        Rate over capacity [1].
-    watts : ndarray
-        Mean power there [W].
-    """
-
-    load: Floats
-    watts: Floats
-
-    def __call__(self, load: float | Sequence[float] | Floats) -> Floats:
-        """Return watts at loads, linear between the points and constant beyond the last [W].
-
-        Examples
-        --------
-        >>> curve = PowerCurve(np.array([0.0, 0.5, 1.0]), np.array([100.0, 400.0, 600.0]))
-        >>> curve([0.25, 2.0]).tolist()
-        [250.0, 600.0]
-        """
-        return np.asarray(np.interp(np.asarray(load), self.load, self.watts))
-
-    @classmethod
-    def of(cls, trials: list[Trial], capacity: float, idle_w: float) -> "PowerCurve":
-        """Return the curve through trials, idle at no load and never falling."""
-        points = sorted({(t.rate_per_s / capacity, t.watts) for t in trials if t.rate_per_s > 0})
-        inside = [(load, watts) for load, watts in points if load <= 1.02]
-        load = np.array([0.0, *(p[0] for p in inside)])
-        watts = np.array([idle_w, *(p[1] for p in inside)])
-        return cls(load, np.maximum.accumulate(watts))
-
-
-@dataclass(frozen=True)
-class MixSurface:
-    """How the bound's capacity changes when prompts and outputs get longer.
-
-    Attributes
-    ----------
-    logs : ndarray, shape (3, 3)
-        Natural logarithm of capacity over that of the plan's mix, by factor on prompts (rows) and
-        outputs (columns), at half, once and twice the tokens.
-    """
-
-    logs: Floats
-
-    def __call__(self, prompt: npt.ArrayLike, output: npt.ArrayLike) -> Floats:
-        """Return capacity over that of the plan's mix, log-linear between the points."""
-        grid = RegularGridInterpolator(
-            (np.log(FACTORS), np.log(FACTORS)), self.logs, bounds_error=False, fill_value=None
-        )
-        at = np.stack(np.broadcast_arrays(np.log(prompt), np.log(output)), axis=-1)
-        return np.asarray(np.exp(grid(at)))
-
-    @classmethod
-    def of(cls, deployment: Deployment, mix: Mix) -> "MixSurface":
-        """Return the surface of a replica."""
-        most = [[Bound.of(deployment, mix.scaled(p, o)).most for o in FACTORS] for p in FACTORS]
-        logs = np.log(np.array(most))
-        return cls(logs - logs[1, 1])
+LIGHT = (
+    0.02,
+    0.05,
+    0.12,
+    0.3,
+)  # shares of the capacity at which power is measured beside the trials
 
 
 @dataclass(frozen=True)
@@ -230,9 +167,7 @@ def _batches(candidate: Candidate, file: PlanFile) -> tuple[BatchRate, ...]:
 def _batch_only(candidate: Candidate, batches: tuple[BatchRate, ...], file: PlanFile) -> Rating:
     scenario = Scenario().changed(candidate.changes() | {"run.seed": file.search.seed})
     deployment = deploy(scenario, 1)
-    idle = float(deployment.knobs["idle_w"][0]) * candidate.accelerators
     none = np.zeros(0)
-    power = PowerCurve(np.array([0.0, 1.0]), np.array([idle, idle]))
     caps = pd.DataFrame(columns=COLUMNS)
     return Rating(
         candidate=candidate,
@@ -244,7 +179,7 @@ def _batch_only(candidate: Candidate, batches: tuple[BatchRate, ...], file: Plan
         peak_quarter=file.horizon.quarters - 1,
         capacity=None,
         trial=None,
-        power=power,
+        power=_idle(deployment, candidate),
         surface=None,
         caps=caps,
         batches=batches,
@@ -277,7 +212,7 @@ def _rate_traffic(
         peak_quarter=quarter,
         capacity=capacity,
         trial=None,
-        power=_power(bench, capacity.rate_per_s),
+        power=_idle(bench.deployment, candidate),
         surface=MixSurface.of(bench.deployment, bench.mix),
         caps=pd.DataFrame(columns=COLUMNS),
         batches=batches,
@@ -322,12 +257,19 @@ def _together(bench: Bench, capacity: Capacity, limit: float, least: float) -> F
     return np.asarray(each * count * limit)
 
 
-def _power(bench: Bench, capacity: float) -> PowerCurve:
-    """Return the power curve through the trials of many replicas, and light loads of one."""
-    light = [bench.trial(share * capacity, 1) for share in LIGHT]
-    together = [t for t in bench.trials if t.replicas == bench.search.replicas]
-    idle = float(bench.deployment.knobs["idle_w"][0]) * bench.candidate.accelerators
-    return PowerCurve.of([*light, *together], capacity, idle)
+def _idle(deployment: Deployment, candidate: Candidate) -> PowerCurve:
+    """Return the power curve of a replica that never works."""
+    watts = float(deployment.knobs["idle_w"][0]) * candidate.accelerators
+    return PowerCurve(np.zeros(1), np.full(1, watts))
+
+
+def _power(rating: Rating, bench: Bench, at: Trial) -> PowerCurve:
+    """Return the power curve through light loads, loads near the capacity, and the plan's peak."""
+    found = rating.capacity.rate_per_s if rating.capacity else rating.per_replica
+    light = [bench.trial(share * found, 1) for share in LIGHT]
+    most = max(t.replicas for t in bench.trials)
+    heavy = [t for t in bench.trials if t.replicas == most and t.rate_per_s <= 1.02 * found]
+    return PowerCurve.of([*light, *heavy, at], rating.per_replica, float(rating.power(0.0)))
 
 
 def _confirmed(rating: Rating, bench: Bench) -> Rating:
@@ -339,5 +281,6 @@ def _confirmed(rating: Rating, bench: Bench) -> Rating:
         rating = rating.without(count, total)
         count += 1
         trial = bench.trial(total / count, min(count, most))
+    power = _power(rating, bench, trial)
     caps = cap_curve(bench, total / count, min(count, most))
-    return replace(rating, trial=trial, caps=caps)
+    return replace(rating, trial=trial, caps=caps, power=power)

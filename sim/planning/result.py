@@ -56,8 +56,8 @@ class PlanResult:
         """Return the row of `doubts` of an option."""
         rows = self.doubts
         own = rows["candidate"].eq(option.rating.candidate.name) & rows["way"].eq(option.bill.way)
-        found: dict[str, float] = rows[own].iloc[0].drop(["candidate", "way"]).to_dict()
-        return found
+        found = rows[own].iloc[0].drop(["candidate", "way"])
+        return {str(key): float(value) for key, value in found.items()}
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:

@@ -19,9 +19,10 @@ def purchase_plan(option: Option, load: Load) -> pd.DataFrame:
     -------
     DataFrame
         One row per quarter: `peak_per_s` of all traffic [request/s], `replicas` and `nodes`
-        needed (spares in nodes), `order` = nodes to order now, `ready` = nodes that become ready,
-        `in_service` = nodes owned, `rented` = mean accelerators rented, `paid` for nodes that are
-        ready and `cost` of the quarter [money], `peak_w` = IT power in the busiest hour [W].
+        needed (spares in nodes), `accelerators` to have at once, `order` = nodes to order now,
+        `ready` = nodes that become ready, `in_service` = nodes owned, `rented` = mean accelerators
+        rented, `paid` for nodes that are ready and `cost` of the quarter [money], `peak_w` = IT
+        power in the busiest hour [W].
     """
     file, held = option.pricing.file, option.bill.holding
     lead = lead_quarters(option.rating.candidate.offer.lead_time_weeks)
@@ -36,6 +37,7 @@ def purchase_plan(option: Option, load: Load) -> pd.DataFrame:
             "peak_per_s": peaks,
             "replicas": option.fleet.replicas[0],
             "nodes": option.fleet.nodes[0],
+            "accelerators": option.accelerators,
             "order": order,
             "ready": bought,
             "in_service": held.owned[0],

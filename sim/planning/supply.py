@@ -178,7 +178,8 @@ def _as_list(given: Choice | list[Choice]) -> list[Choice]:
 def _name(spec: CandidateSpec, chosen: dict[str, Any], several: list[str]) -> str:
     """Return the title: the one given and what varies, or accelerator, format and ranks."""
     stem = str(chosen["accelerator"]).removesuffix(".toml").rsplit("/", 1)[-1]
-    parts = {"accelerator": stem, "tp": f"tp{chosen['tp']}", "pp": f"pp{chosen['pp']}"}
+    parts = {"accelerator": stem, **{axis: f"{axis}{chosen[axis]}" for axis in ("tp", "pp")}}
+    parts["kv"] = f"kv-{chosen['kv']}"
     words = {axis: parts.get(axis, str(chosen[axis])) for axis in chosen}
     if spec.name is not None:
         return " ".join([spec.name, *(words[axis] for axis in several)])

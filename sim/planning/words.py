@@ -1,13 +1,13 @@
 """A plan in words and short tables: for the terminal and for the page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from sim.planning.options import Option
 from sim.planning.result import PlanResult
 
-__all__ = ["headline", "money", "option_rows", "sentences"]
+__all__ = ["headline", "money", "option_rows", "sentences", "shortlist"]
 
 
 def money(value: float, currency: str) -> str:
@@ -28,8 +28,8 @@ def headline(result: PlanResult) -> str:
     best, coin = result.best, result.file.money.currency
     candidate = best.rating.candidate
     row, nodes = result.doubt(best), int(best.fleet.nodes[0].max())
-    what = f"{nodes * candidate.node_accelerators} x {best.rating.deployment.spec.name}"
-    if candidate.node != "none":
+    what = f"{int(best.accelerators.max())} x {best.rating.deployment.spec.name}"
+    if candidate.node != "none" and best.bill.way == "buy":
         what = f"{nodes} x {candidate.node} ({what})"
     return (
         f"{what} at the peak, {_way(best)}: "
@@ -43,7 +43,7 @@ def _way(option: Option) -> str:
     words = {
         "buy": "bought",
         "on-demand": "rented by the hour",
-        "reserved": "reserved",
+        "reserved": "reserved for each quarter",
         "spot": "rented as spot capacity",
     }
     share = f"{100 * option.bill.base:.0f} %"
@@ -75,13 +75,25 @@ def sentences(result: PlanResult) -> Iterable[str]:
     )
 
 
-def option_rows(result: PlanResult, most: int = 1000) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows of the table of options, cheapest first."""
+def shortlist(result: PlanResult) -> list[Option]:
+    """Return the best way to have each candidate, and every way to have the best one."""
+    best, seen = result.best.rating.candidate.name, set[str]()
+    found = []
+    for option in result.options:
+        name = option.rating.candidate.name
+        if name == best or name not in seen:
+            found.append(option)
+        seen.add(name)
+    return found
+
+
+def option_rows(result: PlanResult, options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows of a table of options."""
     coin = result.file.money.currency
     columns = ["option", "replicas", "nodes", f"{coin}", "P10", "P90", "cheapest in"]
     columns += [f"{coin}/M in", f"{coin}/M out", "J/out token", "peak kW", "to spare", "limit"]
     rows = []
-    for option in result.options[:most]:
+    for option in options:
         name = option.rating.candidate.name
         doubt, seen = result.doubt(option), result.verdicts[name]
         rows.append(

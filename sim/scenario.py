@@ -106,8 +106,10 @@ class Run(_Section):
     """How it is simulated."""
 
     seed: int = Field(0, ge=0, le=2**63 - 1, description="one seed for all random streams")
-    horizon_s: Seconds | None = Field(None, description="stop here, none = when all is done [s]")
-    warmup: Literal["none", "mser"] | FiniteFloat = Field(
+    horizon_s: FiniteFloat | None = Field(
+        None, gt=0, le=1e9, description="stop here, none = when all is done [s]"
+    )
+    warmup: Literal["none", "mser"] | Seconds = Field(
         "none", description="left out of the metrics at the start: a rule, or seconds [s]"
     )
     every_step: bool = Field(False, description="one row per engine step in steps.csv")

@@ -46,14 +46,20 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
 
-        typer.echo(f"roofcast {version_of('roofcast')}")
+        typer.echo(f"roofcast {version('roofcast')}")
         raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", is_eager=True, callback=_print_version
+    ),
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def _own() -> Iterator[tuple[str, Command]]:
@@ -63,12 +69,22 @@ def _own() -> Iterator[tuple[str, Command]]:
 
 
 def _declared() -> Iterator[tuple[str, Any]]:
-    """Yield commands of other packages; one that cannot be imported is named and left out."""
+    """Yield commands of other packages; one that cannot be imported says so when it is used."""
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
         try:
             yield point.name, point.load()
         except (ImportError, AttributeError) as e:
-            typer.echo(f"Warning: command {point.name!r} is left out: {e}", err=True)
+            yield point.name, _unavailable(point.value, e)
+
+
+def _unavailable(place: str, error: Exception) -> Command:
+    def command() -> None:
+        from formats import InputError
+
+        raise InputError(f"cannot be loaded from {place}: {error}", repair="install it again")
+
+    command.__doc__ = f"Not available: {error}."
+    return command
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -1,12 +1,14 @@
 """``roofcast list`` and ``roofcast show``: what there is, and every number with its source."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 __all__ = ["list_entries", "show"]
 
+PLUGIN = "Python file that registers policies."
 WHAT = "accelerators, nodes, models, workloads, lengths, engines, policies or metrics."
 
 
@@ -15,12 +17,16 @@ def list_entries(
     contains: Annotated[
         str | None, typer.Option("--contains", help="Only lines that contain this word.")
     ] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help=PLUGIN)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, SI units.")] = False,
 ) -> None:
     """List accelerators, nodes, models, workloads, lengths, engines, policies or metrics."""
     from sim.cli.kinds import kinds
     from sim.cli.output import print_json, print_table
+    from sim.cli.overrides import load_plugin
 
+    for path in plugin or []:
+        load_plugin(path)
     _, kind = next(kinds(what))
     rows = [kind.row(name, load()) for name, load in kind.entries().items()]
     if contains:
@@ -46,22 +52,43 @@ def _cell(value: object, unit: str | None) -> str:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="Name of an entry, see `roofcast list`.")],
+    name: Annotated[str, typer.Argument(help="Name of an entry, see `roofcast list`, or a .toml.")],
     kind: Annotated[
         str | None, typer.Option("--kind", help="Where to look, when a name stands twice.")
     ] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help=PLUGIN)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show one entry: every number with its unit, kind and source."""
     from sim.cli.output import print_json
+    from sim.cli.overrides import load_plugin
 
-    found = dict(_find(name, kind))
+    for path in plugin or []:
+        load_plugin(path)
+    found = _read_file(name, kind) if name.endswith(".toml") else dict(_find(name, kind))
     if as_json:
         print_json({key: _plain(entry) for key, entry in found.items()})
         return
     for key, entry in found.items():
         typer.secho(f"{name} ({key})", bold=True)
         _print_entry(entry)
+
+
+def _read_file(path: str, wanted: str | None) -> dict[str, Any]:
+    """Return the entry of a file, of the first kind that it is a file of."""
+    from formats import InputError
+    from sim.cli.kinds import kinds
+
+    faults: list[InputError] = []
+    for key, kind in kinds(wanted):
+        if kind.read is not None:
+            try:
+                return {key: kind.read(path)}
+            except InputError as e:
+                faults.append(e)
+    if wanted is None and Path(path).is_file():
+        raise InputError("is no file of any kind", path, repair="name its kind with --kind")
+    raise faults[0] if faults else InputError(f"{wanted} have no files", path)
 
 
 def _find(name: str, wanted: str | None) -> Iterator[tuple[str, Any]]:

@@ -22,11 +22,14 @@ class Kind:
         (name, entry) -> the columns of its line in a list; numbers in SI units.
     units : mapping
         Column -> unit, for people.
+    read : callable or None
+        Reads an entry from a file of the user's.
     """
 
     entries: Callable[[], Mapping[str, Callable[[], Any]]]
     row: Callable[[str, Any], Row]
     units: Mapping[str, str]
+    read: Callable[[str], Any] | None = None
 
 
 def _catalog(module: str, attribute: str) -> Mapping[str, Callable[[], Any]]:
@@ -35,6 +38,19 @@ def _catalog(module: str, attribute: str) -> Mapping[str, Callable[[], Any]]:
 
     catalog = getattr(import_module(module), attribute)
     return {name: partial(catalog.load, name) for name in catalog}
+
+
+def _of_catalog(
+    module: str, attribute: str, row: Callable[[str, Any], Row], units: Mapping[str, str]
+) -> Kind:
+    """Return the kind whose entries are those of a `formats.Catalog`."""
+    return Kind(partial(_catalog, module, attribute), row, units, partial(_read, module, attribute))
+
+
+def _read(module: str, attribute: str, path: str) -> Any:  # noqa: ANN401
+    from importlib import import_module
+
+    return getattr(import_module(module), attribute).load(path)
 
 
 def _accelerator(name: str, spec: Any) -> Row:  # noqa: ANN401
@@ -173,21 +189,16 @@ def _metric(name: str, metric: Any) -> Row:  # noqa: ANN401
 
 _SPEC = {"memory": "byte", "bandwidth": "byte/s", "16-bit peak": "FLOP/s", "power": "W"}
 _COUNTS = {"parameters": "", "active": "", "KV per token": "byte", "context": "token"}
+_OBJECTIVES = {"TTFT": "s", "TPOT": "s"}
 _TOKENS = dict.fromkeys(("prompt mean", "prompt p99", "output mean", "output p99"), "token")
 
 KINDS: dict[str, Kind] = {
-    "accelerators": Kind(
-        partial(_catalog, "hardware.catalog", "accelerators"), _accelerator, _SPEC
-    ),
-    "nodes": Kind(partial(_catalog, "hardware.catalog", "nodes"), _node, {"network": "byte/s"}),
-    "models": Kind(partial(_catalog, "workloads.models", "models"), _model, _COUNTS),
-    "workloads": Kind(
-        partial(_catalog, "workloads.named", "workloads"), _workload, {"TTFT": "s", "TPOT": "s"}
-    ),
-    "lengths": Kind(
-        partial(_catalog, "workloads.lengths", "length_distributions"), _lengths, _TOKENS
-    ),
-    "engines": Kind(partial(_catalog, "sim.engines", "engines"), _engine, {}),
+    "accelerators": _of_catalog("hardware.catalog", "accelerators", _accelerator, _SPEC),
+    "nodes": _of_catalog("hardware.catalog", "nodes", _node, {"network": "byte/s"}),
+    "models": _of_catalog("workloads.models", "models", _model, _COUNTS),
+    "workloads": _of_catalog("workloads.named", "workloads", _workload, _OBJECTIVES),
+    "lengths": _of_catalog("workloads.lengths", "length_distributions", _lengths, _TOKENS),
+    "engines": _of_catalog("sim.engines", "engines", _engine, {}),
     "policies": Kind(_policies, _policy, {}),
     "metrics": Kind(_metrics, _metric, {}),
 }

@@ -25,6 +25,7 @@ KEYS = {
     "max_batched_tokens": "policies.batching.max_num_batched_tokens",
     "max_seqs": "policies.batching.max_num_seqs",
     "kv_blocks": "policies.memory.kv_blocks",
+    "trace_format": "workload.format",
     "lengths": "workload.lengths",
     "duration": "workload.duration_s",
     "count": "workload.count",
@@ -35,6 +36,12 @@ KEYS = {
     "horizon": "run.horizon_s",
     "every_step": "run.every_step",
 }
+KEYS_OF_SOURCES = {
+    "rate": "workload.arrivals.poisson.rate_per_s",
+    "concurrency": "workload.arrivals.closed-loop.concurrency",
+    "warmup": "run.warmup",
+}
+FLAGS = {"trace_format": "--format"}  # where the flag is not the name with dashes
 POLICIES = ("batching", "ordering", "memory", "routing")
 DEFAULT_LENGTHS, DEFAULT_DURATION_S = "azure-conv", 60.0
 
@@ -58,7 +65,7 @@ def make_scenario(
     InputError
         The file, an option or a setting is wrong.
     """
-    from formats import check
+    from formats import InputError, check
     from sim.scenario import Scenario, load_scenario
 
     base = file.parent if file else Path()
@@ -69,8 +76,18 @@ def make_scenario(
     data = scenario.model_dump()
     for key, value in changes.items():
         _put(data, key, value)
-    where = f"{file} with the options given" if file else "options"
-    return check(data, Scenario, where), base
+    try:
+        return check(data, Scenario, f"{file} with the options given" if file else ""), base
+    except InputError as e:
+        raise InputError(_with_option_names(e.what, options), e.where) from None
+
+
+def _with_option_names(faults: str, options: Mapping[str, Any]) -> str:
+    """Return faults with the option in place of the key that it sets."""
+    for name, key in {**KEYS, **KEYS_OF_SOURCES}.items():
+        if options.get(name) is not None:
+            faults = faults.replace(key, FLAGS.get(name, f"--{name.replace('_', '-')}"))
+    return faults
 
 
 def _changes(options: Mapping[str, Any], scenario: "Scenario") -> Iterator[tuple[str, Any]]:
@@ -190,7 +207,7 @@ def _line(error: Exception, path: Path) -> str:
     """Return where in the file an error was raised."""
     lines, trace = [getattr(error, "lineno", None)], error.__traceback__
     while trace:
-        if trace.tb_frame.f_code.co_filename == str(path):
+        if trace.tb_frame.f_code.co_filename == str(path.absolute()):
             lines.append(trace.tb_lineno)
         trace = trace.tb_next
     return f" (line {lines[-1]})" if lines[-1] else ""

@@ -36,6 +36,9 @@ def simulate(
     kv: Annotated[str | None, _option(HARDWARE, "Format of the KV cache.")] = None,
     engine: Annotated[str | None, _option(HARDWARE, "Engine profile id, or a .toml.")] = None,
     requests: Annotated[Path | None, _option(LOAD, "Request trace file.")] = None,
+    trace_format: Annotated[
+        str | None, _option(LOAD, "Its format, when it is not found by content.", "--format")
+    ] = None,
     workload: Annotated[str | None, _option(LOAD, "Named workload.")] = None,
     rate: Annotated[float | None, _option(LOAD, "Poisson arrivals per second.")] = None,
     concurrency: Annotated[int | None, _option(LOAD, "Closed loop of that many users.")] = None,

@@ -27,24 +27,37 @@ WAITS = {
 def waits(seen: Observed) -> dict[str, float]:
     """Return seconds that requests spent in each wait, summed over requests [s].
 
-    Queue and memory waits come from the requests. Host time is what reaches the engine and the
-    client outside the steps, plus the GPU's pauses inside a busy period times the requests that
-    run. Recomputation is the repeated tokens at the rate of a full step, times the requests that
-    run.
+    The wait from arrival to the first batch is split by the step log: requests that wait although
+    a step has room for tokens and sequences lack KV blocks, the others wait in the queue. Host
+    time is what reaches the engine and the client outside the steps, plus the GPU's pauses inside
+    a busy period times the requests that run. Recomputation is the repeated tokens at the rate of
+    a full step, times the requests that run.
     """
     admitted = seen.column("admitted_s")
     known = np.isfinite(admitted)
     ingest = seen.knob("ingest_s") + seen.knob("ingest_per_token_s") * seen.column("prompt_tokens")
-    queue = admitted - seen.column("arrival_s") - ingest
-    memory = np.minimum(seen.column("memory_wait_s"), np.maximum(queue, 0.0))
+    queue = np.maximum(admitted - seen.column("arrival_s") - ingest, 0.0)
     outside = (ingest + seen.knob("client_s")) * known
+    waited, blocked = float(queue[known].sum()), _blocked_share(seen)
     return {
-        "queue": float(np.maximum(queue - memory, 0.0)[known].sum()),
-        "memory": float(memory[known].sum()),
+        "queue": waited * (1.0 - blocked),
+        "memory": waited * blocked,
         "host": float(outside.sum()) + _host_pauses(seen),
         "recompute": _recompute(seen),
         "transfer": float(seen.column("transfer_s").sum()),
     }
+
+
+def _blocked_share(seen: Observed) -> float:
+    """Return the share of waiting that is for KV blocks, from the step log [1]."""
+    if not seen.logged or seen.knob("hold"):
+        return 0.0
+    steps = seen.steps
+    room = steps["prefill_tokens"] + steps["decode_requests"] < seen.knob("max_num_batched_tokens")
+    blocked = room & (steps["running"] < seen.knob("max_num_seqs"))
+    waiting = steps["waiting"] * steps["span_s"] * steps["share"]
+    total = float(waiting.sum())
+    return float(waiting[blocked].sum()) / total if total else 0.0
 
 
 def _host_pauses(seen: Observed) -> float:

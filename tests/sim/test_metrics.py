@@ -142,18 +142,30 @@ def test_energy_counts_every_accelerator_of_a_replica():
 
 def test_waits_and_effective_throughput_by_hand():
     knobs = deployment().knobs[0]
-    requests = TWO_AND_A_REJECT.assign(memory_wait_s=[0.5, 0.0, 0.0], transfer_s=[0.0, 0.25, 0.0])
-    found = waits(Observed.of(result_of(requests=requests)))
+    requests = TWO_AND_A_REJECT.assign(transfer_s=[0.0, 0.25, 0.0])
+    # A third request waits in the first row, for tokens: that step is full. One waits in the
+    # second, which is twice as long and has room for tokens and sequences: it waits for blocks.
+    steps = STEPS.assign(waiting=[1, 1, 0], prefill_tokens=[8192, 20, 0])
+    found = waits(Observed.of(result_of(requests=requests, steps=steps)))
     ingest = 2 * knobs["ingest_s"] + 30 * knobs["ingest_per_token_s"]
-    assert found["queue"] == pytest.approx(3.0 - 0.5 - ingest)
-    assert found["memory"] == 0.5
+    assert found["queue"] == pytest.approx((3.0 - ingest) / 3)
+    assert found["memory"] == pytest.approx((3.0 - ingest) * 2 / 3)
     assert found["transfer"] == 0.25
     # Rows last 1, 2 and 4 s, the GPU works 1, 1.5 and 4 s of them, with 2 running in the second.
     assert found["host"] == pytest.approx(0.5 * 2 + ingest + 2 * knobs["client_s"])
     total = 6.0 + 7.0  # the rejected request was in the system for no time
     lost = sum(found.values())
-    effective = figures(requests=requests)["effective_output_tokens_per_s"]
+    effective = figures(requests=requests, steps=steps)["effective_output_tokens_per_s"]
     assert effective == pytest.approx(1.0 * total / (total - lost), rel=1e-6)
+
+
+def test_a_small_pool_shows_as_waits_for_memory(small_scenario):
+    small = simulate(small_scenario.changed({"policies.memory.kv_blocks": 310}))
+    found, wide = measure(Observed.of(small)), measure(Observed.of(simulate(small_scenario)))
+    assert found["wait_memory_share"] > 0.1
+    assert wide["wait_memory_share"] == pytest.approx(0.0, abs=0.01)
+    # Taken out, the waits bring back most of the throughput per request in the system.
+    assert found["effective_requests_per_s"] > 1.1 * found["requests_per_s"]
 
 
 def test_recomputed_work_is_no_model_work():

@@ -41,7 +41,7 @@ COLOURS = {
     "memory": "#D55E00",
     "host": "#56B4E9",
     "recompute": "#F0E442",
-    "transfer": "#000000",
+    "transfer": "#0072B2",
     "service": "#009E73",
 }
 LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
@@ -378,7 +378,7 @@ def roofline(
     line = alt.Chart(roof).mark_line(color=LINES[6], strokeDash=[6, 4]).encode(x=x, y=y)
     points = (
         alt.Chart(dots, height=HEIGHT)
-        .mark_circle(opacity=0.45, size=22)
+        .mark_circle(opacity=0.6, size=22)
         .encode(
             x=x,
             y=y,

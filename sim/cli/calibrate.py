@@ -24,7 +24,7 @@ def calibrate(
     from sim.cli.output import print_json, print_table, progress_bar
 
     spec = load_accelerator(accelerator)
-    with progress_bar("fitting, some minutes for thousands of shapes", as_json):
+    with progress_bar("fitting, some minutes for thousands of shapes"):
         errors = fit(traces, spec, out)
     if as_json:
         print_json(errors.to_dict("records"))

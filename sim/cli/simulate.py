@@ -93,9 +93,9 @@ def simulate(
         _check_objectives(chosen)
     if out is not None:
         check_target(out)
-    result = _run(chosen, base, as_json)
+    result = _run(chosen, base)
     if out is not None:
-        _write(result, out, as_json, report=report, trace=trace)
+        _write(result, out, report=report, trace=trace)
     _show(result, out, as_json)
     if check_slo:
         _exit_when_missed(result)
@@ -111,19 +111,19 @@ def _check_objectives(chosen: "Scenario") -> None:
         raise InputError("there is no objective to check", "--check-slo", repair=repair)
 
 
-def _run(chosen: "Scenario", base: Path, quiet: bool) -> "Result":
+def _run(chosen: "Scenario", base: Path) -> "Result":
     from sim.cli.output import progress_bar
     from sim.simulation import simulate as run_simulation
 
-    with progress_bar("simulating", quiet) as move:
+    with progress_bar("simulating") as move:
         return run_simulation(chosen, base=base, progress=move)
 
 
-def _write(result: "Result", out: Path, quiet: bool, *, report: bool, trace: bool | None) -> None:
+def _write(result: "Result", out: Path, *, report: bool, trace: bool | None) -> None:
     from sim.cli.output import progress_bar
     from sim.results import write_results
 
-    with progress_bar("writing", quiet):
+    with progress_bar("writing"):
         write_results(result, out, report=report, trace=trace)
 
 

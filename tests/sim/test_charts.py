@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from sim import charts
+from sim.metrics.waits import WAITS
 from sim.step_log import binned, even_edges, with_spans
 
 OKABE_ITO = {
@@ -71,7 +72,9 @@ def test_axes_have_units(made):
 
 def test_colours_can_be_told_apart():
     assert {*charts.COLOURS.values(), *charts.LINES} <= OKABE_ITO
-    assert len(set(charts.COLOURS.values())) == len(charts.COLOURS)
+    for together in ([*WAITS, "service"], ["prefill", "decode", "idle"], ["queue", "prefill"]):
+        assert len({charts.COLOURS[name] for name in together}) == len(together)
+    assert "#000000" not in charts.COLOURS.values()  # not seen on a dark page
 
 
 def test_a_cdf_holds_the_quantiles(made, small_result):

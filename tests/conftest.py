@@ -1,10 +1,12 @@
 """Fixtures for all tests: the data folder beside the checkout, and small simulated results."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from sim import Result, Scenario, simulate
+if TYPE_CHECKING:
+    from sim import Result, Scenario
 
 SMALL = {
     "workload": {
@@ -27,19 +29,25 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_scenario() -> Scenario:
+def small_scenario() -> "Scenario":
     """Twenty seconds of conversations on one H200."""
+    from sim import Scenario  # tests of the leaves do not wait for the engine
+
     return Scenario.model_validate(SMALL)
 
 
 @pytest.fixture(scope="session")
-def small_result(small_scenario: Scenario) -> Result:
+def small_result(small_scenario: "Scenario") -> "Result":
     """Its simulation."""
+    from sim import simulate
+
     return simulate(small_scenario)
 
 
 @pytest.fixture(scope="session")
-def fleet_result(small_scenario: Scenario) -> Result:
+def fleet_result(small_scenario: "Scenario") -> "Result":
     """The same load on four replicas of two accelerators each, stopped at 15 s."""
+    from sim import simulate
+
     changes = {"hardware.replicas": 4, "hardware.tp": 2, "run.horizon_s": 15.0}
     return simulate(small_scenario.changed(changes))

@@ -141,6 +141,8 @@ def _show(result: "Result", out: Path | None, as_json: bool) -> None:
     else:
         files = ", ".join(sorted(p.name for p in out.iterdir()))
         typer.echo(f"Results in {out}: {files}")
+        if "trace.json" not in files:
+            typer.echo("No trace.json, which a run of this size gets on demand: --trace.")
 
 
 def _exit_when_missed(result: "Result") -> None:

@@ -19,6 +19,8 @@ Command = Callable[..., Any]
 COMMANDS = {
     "simulate": "sim.cli.simulate:simulate",
     "plan": "sim.cli.plan:plan",
+    "sweep": "sim.cli.sweep:sweep",
+    "tune": "sim.cli.tune:tune",
     "calibrate": "sim.cli.calibrate:calibrate",
     "explore": "sim.cli.explore:explore",
     "list": "sim.cli.catalog:list_entries",

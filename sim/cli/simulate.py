@@ -96,7 +96,7 @@ def simulate(
     result = _run(chosen, base)
     if out is not None:
         _write(result, out, report=report, trace=trace)
-    _show(result, out, as_json)
+    _show(result, out, as_json, trace)
     if check_slo:
         _exit_when_missed(result)
 
@@ -127,7 +127,7 @@ def _write(result: "Result", out: Path, *, report: bool, trace: bool | None) -> 
         write_results(result, out, report=report, trace=trace)
 
 
-def _show(result: "Result", out: Path | None, as_json: bool) -> None:
+def _show(result: "Result", out: Path | None, as_json: bool, trace: bool | None) -> None:
     from sim.cli.figures import print_figures
     from sim.cli.output import print_json
     from sim.metrics import summary
@@ -141,7 +141,7 @@ def _show(result: "Result", out: Path | None, as_json: bool) -> None:
     else:
         files = ", ".join(sorted(p.name for p in out.iterdir()))
         typer.echo(f"Results in {out}: {files}")
-        if "trace.json" not in files:
+        if trace is None and "trace.json" not in files:
             typer.echo("No trace.json, which a run of this size gets on demand: --trace.")
 
 

@@ -29,6 +29,7 @@ __all__ = ["Evaluator", "open_study", "run_trials"]
 RUNGS = (0.25, 1.0)  # shares of the trace that a trial is tried on
 PRUNE_ABOVE = 0.5  # quantile of the first rung above which a trial stops
 FEWEST_FOR_PRUNING = 8
+MOST_ASKS = 6  # proposals per trial of the budget, repeated settings included
 PENALTY = 1e9  # an infeasible setting is worse than any feasible one, by its violation
 Figures = dict[str, float | None]
 Progress = Callable[[float], None]
@@ -150,19 +151,24 @@ def run_trials(
     """
     for stale in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(stale.number, state=TrialState.FAIL)
-    while (number := _ended(study)) < budget:
+    most = budget if space.size() is None else min(budget, space.size() or 0)
+    while (number := len(study.get_trials(deepcopy=False))) < MOST_ASKS * budget:
+        if _ended(study) >= most:
+            break
         study.sampler = _sampler(seed, number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = study.ask()
             _run_trial(study, trial, space, evaluator)
         if progress:
-            progress(_ended(study) / budget)
+            progress(_ended(study) / most)
 
 
 def _ended(study: optuna.Study) -> int:
+    """Return how many different settings have been tried."""
     states = (TrialState.COMPLETE, TrialState.PRUNED)
-    return len(study.get_trials(deepcopy=False, states=states))
+    trials = study.get_trials(deepcopy=False, states=states)
+    return len({repr(sorted(t.params.items())) for t in trials})
 
 
 def _sampler(seed: int, number: int) -> TPESampler:
@@ -176,9 +182,7 @@ def _run_trial(
     study: optuna.Study, trial: optuna.Trial, space: Space, evaluator: Evaluator
 ) -> None:
     setting = space.suggest(trial)
-    known = _known(study, trial)
-    if known is not None:
-        study.tell(trial, known)
+    if _repeats(study, trial):
         return
     try:
         first = evaluator.scores(evaluator.figures(setting, RUNGS[0]))
@@ -195,14 +199,20 @@ def _run_trial(
     study.tell(trial, evaluator.scores(found))
 
 
-def _known(study: optuna.Study, trial: optuna.Trial) -> list[float] | None:
-    """Return the values of an earlier trial with the same setting."""
-    for other in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if other.params == trial.params:
-            for key, value in other.user_attrs.items():
-                trial.set_user_attr(key, value)
-            return list(other.values)
-    return None
+def _repeats(study: optuna.Study, trial: optuna.Trial) -> bool:
+    """Return whether a setting was tried before; then tell its outcome again."""
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    for other in study.get_trials(deepcopy=False, states=states):
+        if other.params != trial.params or other.number == trial.number:
+            continue
+        for key, value in other.user_attrs.items():
+            trial.set_user_attr(key, value)
+        if other.state == TrialState.PRUNED:
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            study.tell(trial, list(other.values))
+        return True
+    return False
 
 
 def _stops(study: optuna.Study, first: list[float]) -> bool:

@@ -125,11 +125,12 @@ def deadlines_met(free: Floats, work: Sequence[Floats], deadlines_h: Sequence[fl
     [False, True, False]
     """
     left = np.cumsum(np.concatenate([free] * 3, axis=-1), axis=-1)
-    met = np.ones(free.shape[:-1], dtype=bool)
+    asked = np.sum([hours.sum(axis=-1) for hours in work], axis=0)
+    met = asked <= free.sum(axis=-1) * (1 + 1e-9)
     for hours, due in sorted(zip(work, deadlines_h, strict=True), key=lambda pair: pair[1]):
         came = np.cumsum(np.concatenate([hours] * 3, axis=-1), axis=-1)
         done = _served(came, left)
-        met &= _in_time(came, done, int(due))
+        met = met & _in_time(came, done, int(due))
         left = left - done
     return np.asarray(met)
 

@@ -78,7 +78,7 @@ def break_even(option: Option) -> BreakEven:
     )
     hosting = option.pricing.node_hosting(candidate) * QUARTERS_PER_YEAR / chips / HOURS_PER_YEAR
     idle = float(rating.power(0.0)) / candidate.accelerators
-    busy = float(rating.power(1.0)) / candidate.accelerators
+    busy = float(rating.power(rating.per_replica)) / candidate.accelerators
     around = around_idle = 0.0
     if node is not None:
         around = node.overhead_w.value / chips

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import RegularGridInterpolator
+from scipy.interpolate import PchipInterpolator, RegularGridInterpolator
 
 from sim.deployment import Deployment
 from sim.planning.bound import Bound, Mix
@@ -19,47 +19,48 @@ FACTORS = np.array([0.5, 1.0, 2.0])
 
 @dataclass(frozen=True)
 class PowerCurve:
-    """Watts of one replica's accelerators by its load.
+    """Watts of one replica's accelerators by what it serves.
 
     Attributes
     ----------
-    load : ndarray, rising from 0
-        Rate over capacity [1].
+    rates : ndarray, rising from 0
+        Rates at the plan's mix [request/s].
     watts : ndarray
         Mean power there [W].
     """
 
-    load: Floats
+    rates: Floats
     watts: Floats
 
-    def __call__(self, load: float | Sequence[float] | Floats) -> Floats:
-        """Return watts at loads, linear between the points and constant beyond the last [W].
+    def __call__(self, rate: float | Sequence[float] | Floats) -> Floats:
+        """Return watts at rates, monotone between the points and constant beyond the last [W].
 
         Examples
         --------
         >>> curve = PowerCurve(np.array([0.0, 0.5, 1.0]), np.array([100.0, 400.0, 600.0]))
-        >>> curve([0.25, 2.0]).tolist()
-        [250.0, 600.0]
+        >>> curve([0.25, 2.0]).round(1).tolist()
+        [263.8, 600.0]
         """
-        return np.asarray(np.interp(np.asarray(load), self.load, self.watts))
+        if self.rates.size == 1:
+            return np.full(np.shape(rate), self.watts[0])
+        within = np.minimum(np.asarray(rate, dtype=np.float64), self.rates[-1])
+        return np.asarray(PchipInterpolator(self.rates, self.watts)(within))
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], per_replica: float, idle_w: float) -> "PowerCurve":
+    def of(cls, trials: Sequence[Trial], idle_w: float) -> "PowerCurve":
         """Return the curve through trials, idle at no load and never falling.
 
         Parameters
         ----------
         trials : sequence of Trial
-            At any loads.
-        per_replica : float
-            Rate that counts as a load of 1 [request/s].
+            At any rates.
         idle_w : float
             Watts without work.
         """
-        points = sorted({(t.rate_per_s / per_replica, t.watts) for t in trials})
-        load = np.array([0.0, *(p[0] for p in points)])
+        points = sorted({(t.rate_per_s, t.watts) for t in trials})
+        rates = np.array([0.0, *(p[0] for p in points)])
         watts = np.array([idle_w, *(p[1] for p in points)])
-        return cls(load, np.maximum.accumulate(watts))
+        return cls(rates, np.maximum.accumulate(watts))
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def node_power(rating: Rating, nodes: Ints, serving: Floats) -> Floats:
     """
     candidate, node = rating.candidate, rating.candidate.node_spec()
     count = np.floor(nodes * candidate.replicas_per_node + 1e-9)[:, :, None]
-    each = rating.power(serving / np.maximum(count, 1.0))
+    each = rating.power(serving * rating.per_replica / np.maximum(count, 1.0))
     chips = nodes[:, :, None] * candidate.node_accelerators - count * candidate.accelerators
     watts = each * count + np.maximum(chips, 0.0) * candidate.spec().idle_w
     if node is None:

@@ -1,9 +1,6 @@
 """`plan`: rate every candidate, size and price its fleets, and say how sure that is."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,8 @@ from sim.planning.money import Pricing
 from sim.planning.options import Option, doubts, evaluate, tornado
 from sim.planning.planfile import PlanFile, load_plan
 from sim.planning.prices import Ledger, SitePrices, api_prices, candidate_prices
-from sim.planning.rated import Fault, Rating, rate
+from sim.planning.rated import Fault, Rating
+from sim.planning.raters import fingerprint, rate_all
 from sim.planning.result import PlanResult
 from sim.planning.schedule import purchase_plan
 from sim.planning.supply import Candidate, expand
@@ -31,6 +29,7 @@ def plan(
     base: Path | None = None,
     workers: int = 1,
     progress: Progress | None = None,
+    earlier: PlanResult | None = None,
 ) -> PlanResult:
     """Return how many of what to have when, at what cost, and how sure that is.
 
@@ -44,6 +43,9 @@ def plan(
         Processes that rate candidates; 1 = this one. The result does not depend on it.
     progress : callable, optional
         Called with the share done [0..1] and what is being done.
+    earlier : PlanResult, optional
+        Its simulations serve again for candidates of which only money, site or doubt have changed:
+        a what-if on prices takes a fraction of a second.
 
     Raises
     ------
@@ -62,7 +64,8 @@ def plan(
     file, folder = _read(demand, base)
     tell = progress or (lambda _share, _text: None)
     candidates, load = expand(file.candidates, file.model), Load.of(file, folder)
-    ratings = _rate_all(candidates, load, file, workers, tell)
+    known = {} if earlier is None else earlier.ratings
+    ratings = rate_all(candidates, load, file, known, workers, lambda s, t: tell(RATED * s, t))
     ledger = Ledger(file)
     site = SitePrices.of(ledger)
     options, faults = _options(candidates, ratings, load, ledger, site)
@@ -82,6 +85,7 @@ def plan(
         tornado=tornado(best, load, sample),
         list_prices=api_prices(ledger, best.rating.candidate.model),
         assumptions=ledger.table(),
+        ratings={fingerprint(c, file): r for c, r in zip(candidates, ratings, strict=True)},
     )
     tell(1.0, "done")
     return result
@@ -93,39 +97,6 @@ def _read(demand: PlanFile | Path | dict[str, Any], base: Path | None) -> tuple[
     if isinstance(demand, dict):
         return check(demand, PlanFile, "plan"), base or Path()
     return load_plan(demand), base or demand.parent
-
-
-def _rate_all(
-    candidates: list[Candidate], load: Load, file: PlanFile, workers: int, tell: Progress
-) -> list[Rating | Fault]:
-    """Return the rating of each candidate, in order."""
-    tell(0.0, f"simulating {candidates[0].name}")
-    found: dict[int, Rating | Fault] = {}
-    with _executor(min(workers, len(candidates))) as pool:
-        if pool is None:
-            for i, candidate in enumerate(candidates):
-                tell(RATED * i / len(candidates), f"simulating {candidate.name}")
-                found[i] = rate(candidate, load, file)
-        else:
-            jobs = {pool.submit(rate, c, load, file): i for i, c in enumerate(candidates)}
-            for job in as_completed(jobs):
-                found[jobs[job]] = job.result()
-                name = candidates[jobs[job]].name
-                tell(RATED * len(found) / len(candidates), f"simulated {name}")
-    return [found[i] for i in range(len(candidates))]
-
-
-@contextmanager
-def _executor(workers: int) -> Iterator[Executor | None]:
-    """Give a pool of processes, None for one; an interrupt drops the work that is left."""
-    if workers <= 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _options(

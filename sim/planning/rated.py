@@ -23,12 +23,17 @@ __all__ = ["Fault", "Rating", "rate"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FEWER = 0.5  # smaller demand than the plan's that the fleet is also sized for
-LIGHT = (
-    0.02,
-    0.05,
-    0.12,
-    0.3,
-)  # shares of the capacity at which power is measured beside the trials
+LOADS = (
+    0.015,
+    0.04,
+    0.08,
+    0.14,
+    0.22,
+    0.35,
+    0.55,
+    0.75,
+    0.9,
+)  # shares of the bound, for the power curve
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Rating:
     trial : Trial or None
         At the plan's peak.
     power : PowerCurve
-        Watts of a replica by load.
+        Watts of a replica by its rate.
     surface : MixSurface or None
         Capacity when lengths change.
     caps : DataFrame
@@ -212,7 +217,7 @@ def _rate_traffic(
         peak_quarter=quarter,
         capacity=capacity,
         trial=None,
-        power=_idle(bench.deployment, candidate),
+        power=_power(bench, candidate),
         surface=MixSurface.of(bench.deployment, bench.mix),
         caps=pd.DataFrame(columns=COLUMNS),
         batches=batches,
@@ -263,13 +268,11 @@ def _idle(deployment: Deployment, candidate: Candidate) -> PowerCurve:
     return PowerCurve(np.zeros(1), np.full(1, watts))
 
 
-def _power(rating: Rating, bench: Bench, at: Trial) -> PowerCurve:
-    """Return the power curve through light loads, loads near the capacity, and the plan's peak."""
-    found = rating.capacity.rate_per_s if rating.capacity else rating.per_replica
-    light = [bench.trial(share * found, 1) for share in LIGHT]
-    most = max(t.replicas for t in bench.trials)
-    heavy = [t for t in bench.trials if t.replicas == most and t.rate_per_s <= 1.02 * found]
-    return PowerCurve.of([*light, *heavy, at], rating.per_replica, float(rating.power(0.0)))
+def _power(bench: Bench, candidate: Candidate) -> PowerCurve:
+    """Return the power curve through loads that do not depend on the objectives."""
+    trials = [bench.trial(share * bench.bound.most, 1) for share in LOADS]
+    idle = float(bench.deployment.knobs["idle_w"][0]) * candidate.accelerators
+    return PowerCurve.of(trials, idle)
 
 
 def _confirmed(rating: Rating, bench: Bench) -> Rating:
@@ -281,6 +284,5 @@ def _confirmed(rating: Rating, bench: Bench) -> Rating:
         rating = rating.without(count, total)
         count += 1
         trial = bench.trial(total / count, min(count, most))
-    power = _power(rating, bench, trial)
     caps = cap_curve(bench, total / count, min(count, most))
-    return replace(rating, trial=trial, caps=caps, power=power)
+    return replace(rating, trial=trial, caps=caps)

@@ -9,7 +9,7 @@ from sim.planning.breakeven import BreakEven, break_even
 from sim.planning.energy import Footprint, footprint
 from sim.planning.options import Option
 from sim.planning.planfile import PlanFile
-from sim.planning.rated import Fault
+from sim.planning.rated import Fault, Rating
 from sim.planning.units import api_comparison
 from sim.planning.verdict import Verdict, verdict
 
@@ -40,6 +40,8 @@ class PlanResult:
         List prices of APIs.
     assumptions : DataFrame
         Every number the plan rests on: item, value, unit, kind, source, date.
+    ratings : dict of str to Rating or Fault
+        What simulation found, for a later plan with other prices.
     """
 
     file: PlanFile
@@ -51,6 +53,7 @@ class PlanResult:
     tornado: pd.DataFrame
     list_prices: pd.DataFrame
     assumptions: pd.DataFrame
+    ratings: dict[str, Rating | Fault]
 
     def doubt(self, option: Option) -> dict[str, float]:
         """Return the row of `doubts` of an option."""

@@ -169,7 +169,7 @@ def test_break_even_by_hand(result, watts):
     kwh = PUE * TARIFF / 1000
     owned = (PRICE * 1.21 / 2.1 + 0.06 * PRICE) / HOURS + 125 * kwh
     assert even.owned_per_hour == pytest.approx(owned)
-    full = float(result.best.rating.power(1.0))
+    full = float(result.best.rating.power(result.best.rating.per_replica))
     assert even.running_per_hour == pytest.approx((full - 125) * kwh)
     assert even.utilisation == pytest.approx(owned / (RENT - (full - 125) * kwh))
     assert 0 < even.needed < 1

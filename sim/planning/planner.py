@@ -64,11 +64,12 @@ def plan(
     file, folder = _read(demand, base)
     tell = progress or (lambda _share, _text: None)
     candidates, load = expand(file.candidates, file.model), Load.of(file, folder)
-    known = {} if earlier is None else earlier.ratings
-    ratings = rate_all(candidates, load, file, known, workers, lambda s, t: tell(RATED * s, t))
     ledger = Ledger(file)
     site = SitePrices.of(ledger)
-    options, faults = _options(candidates, ratings, load, ledger, site)
+    prices = [Pricing(file, site, candidate_prices(c, ledger)) for c in candidates]
+    known = {} if earlier is None else earlier.ratings
+    ratings = rate_all(candidates, load, file, known, workers, lambda s, t: tell(RATED * s, t))
+    options, faults = _options(candidates, ratings, load, prices)
     fitting = [option for option in options if option.fits]
     if not fitting:
         raise _nothing_fits(options, faults)
@@ -103,18 +104,16 @@ def _options(
     candidates: list[Candidate],
     ratings: list[Rating | Fault],
     load: Load,
-    ledger: Ledger,
-    site: SitePrices,
+    prices: list[Pricing],
 ) -> tuple[list[Option], dict[str, Fault]]:
     """Return the options of all candidates that can serve, and why the others cannot."""
     options: list[Option] = []
     faults: dict[str, Fault] = {}
-    for candidate, rating in zip(candidates, ratings, strict=True):
+    for candidate, rating, pricing in zip(candidates, ratings, prices, strict=True):
         if isinstance(rating, Fault):
             faults[candidate.name] = rating
-            continue
-        pricing = Pricing(ledger.file, site, candidate_prices(candidate, ledger))
-        options += evaluate(rating, load, pricing)
+        else:
+            options += evaluate(rating, load, pricing)
     return options, faults
 
 

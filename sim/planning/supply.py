@@ -10,7 +10,7 @@ from formats import InputError
 from hardware.catalog import load_accelerator, load_node, nodes
 from hardware.specs import AcceleratorSpec, NodeSpec
 from sim.planning.demand import Served
-from sim.planning.sections import Positive, Section
+from sim.planning.sections import Positive, Price, Section
 
 __all__ = [
     "Acquisition",
@@ -53,11 +53,11 @@ class CandidateSpec(Section):
     acquire: list[Acquisition] = Field(
         DEFAULT_WAYS, min_length=1, description="ways to get the machines"
     )
-    price: Positive | None = Field(None, description="per accelerator, without server")
-    node_price: Positive | None = Field(None, description="whole node, accelerators included")
-    rent: Positive | None = Field(None, description="on demand, per accelerator and hour")
-    reserved: Positive | None = Field(None, description="committed, per accelerator and hour")
-    spot: Positive | None = Field(None, description="spot, per accelerator and hour")
+    price: Price | None = Field(None, description="per accelerator, without server")
+    node_price: Price | None = Field(None, description="whole node, accelerators included")
+    rent: Price | None = Field(None, description="on demand, per accelerator and hour")
+    reserved: Price | None = Field(None, description="committed, per accelerator and hour")
+    spot: Price | None = Field(None, description="spot, per accelerator and hour")
     lead_time_weeks: Annotated[FiniteFloat, Field(ge=0, le=520)] = Field(
         0.0, description="order to ready [week]"
     )

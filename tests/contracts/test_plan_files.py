@@ -1,0 +1,39 @@
+"""Every shipped plan file can be read, and names things that exist."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.planning import load_plan
+from sim.planning.load import Load
+from sim.planning.prices import Ledger, SitePrices, candidate_prices
+from sim.planning.supply import expand, nodes_per_rack, rack_fault
+
+PLANS = sorted((Path(__file__).resolve().parents[2] / "examples" / "plans").glob("*.toml"))
+
+
+def test_there_are_plans():
+    assert len(PLANS) >= 3
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+def test_a_plan_names_things_that_exist(path):
+    file = load_plan(path)
+    load = Load.of(file, path.parent)
+    assert len(load.classes) == len(file.traffic)
+    assert all(one.week.mean() > 0 for one in load.classes)
+    ledger = Ledger(file)
+    assert SitePrices.of(ledger).pue >= 1
+    for candidate in expand(file.candidates, file.model):
+        prices = candidate_prices(candidate, ledger)
+        assert prices.node > 0
+        assert prices.spot < prices.reserved < prices.on_demand
+        assert rack_fault(candidate, file.site.rack) is None
+        assert nodes_per_rack(candidate, file.site.rack) != 0
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+def test_a_plan_says_how_to_run_it(path):
+    text = path.read_text()
+    assert f"roofcast plan examples/plans/{path.name}" in text
+    assert all(len(line) <= 120 for line in text.splitlines())

@@ -1,6 +1,6 @@
 """From a scenario to a deployment: specs, step tables and knobs of its replicas."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -9,18 +9,21 @@ import numpy.typing as npt
 from formats import InputError
 from hardware.catalog import load_accelerator
 from hardware.kernels import KernelModel, load_kernels
+from hardware.links import load_link
 from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
 from policies.rules import BatchRules, CacheRules, MemoryRules, batching, caching, memory
+from sim.communication import Communication, scale_up_link
 from sim.core.layout import KNOBS, StepTables
 from sim.engines import DispatchKind, EngineProfile, engines
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
+from sim.parallelism import Parallelism, check_parallelism, legal_tp
 from sim.scenario import Scenario
 from sim.steptime import Batching, StepTimeModel, graph_sizes
 from workloads.models import ModelSpec, load_model
 from workloads.precision import precision
 
-__all__ = ["Deployment", "deploy", "scenario_model"]
+__all__ = ["Deployment", "deploy", "replica_communication", "scenario_model"]
 
 THROTTLE_C, THROTTLE_PER_K = 87.0, 0.02
 NARROW = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"}
@@ -42,6 +45,23 @@ def scenario_model(scenario: Scenario) -> ModelSpec:
     if choice.kv:
         changes["kv"] = precision(choice.kv).name
     return load_model(choice.name).model_copy(update=changes)
+
+
+def replica_parallelism(scenario: Scenario) -> Parallelism:
+    """Return the ranks of one replica."""
+    ranks = scenario.hardware
+    return Parallelism(ranks.tp, ranks.pp, ranks.dp, ranks.ep, ranks.cp, ranks.micro_batches)
+
+
+def replica_communication(
+    scenario: Scenario, spec: AcceleratorSpec, model: ModelSpec
+) -> Communication:
+    """Return the collectives of one replica, its product of ranks checked."""
+    hardware, parallel = scenario.hardware, replica_parallelism(scenario)
+    inside = scale_up_link(spec, hardware.accelerator, hardware.link)
+    check_parallelism(parallel, model, inside.ranks)
+    between = load_link(hardware.network)
+    return Communication(model, parallel, inside, between, hardware.overlap)
 
 
 @dataclass(frozen=True)
@@ -101,17 +121,20 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     rules = memory.make(scenario.policies.memory).rules()
     cache = caching.make(scenario.policies.caching).rules()
     _check_length(scenario, model, longest)
-    plan = _checked_plan(scenario, spec, model, profile, batch, rules, longest)
+    communication = replica_communication(scenario, spec, model)
+    parallel = communication.parallel
+    plan = _checked_plan(scenario, spec, communication, profile, batch, rules, longest)
     largest = int(profile.graphs.largest.value) if scenario.engine.cuda_graphs else 0
     limits = Batching(
         batch.max_num_batched_tokens, batch.max_num_seqs, longest, graph_sizes(largest)
     )
-    ranks = scenario.hardware
-    steps = StepTimeModel(kernels, model, profile.gpu, ranks.tp, ranks.ep)
+    skew = scenario.model.expert_skew
+    steps = StepTimeModel(kernels, model, profile.gpu, parallel, skew, communication)
     knobs = _knobs(scenario, spec, model, profile, batch, rules, cache)
     knobs["num_blocks"] = rules.blocks or plan.blocks
     knobs["watermark_blocks"] = int(rules.watermark * knobs["num_blocks"][0])
     knobs["graph_tokens"] = largest
+    _share_steps(knobs, parallel)
     tables = steps.tables(limits)
     return Deployment(spec, model, profile, plan, tables, knobs, kernels.fidelity, longest)
 
@@ -130,37 +153,36 @@ def _check_length(scenario: Scenario, model: ModelSpec, longest: int) -> None:
 def _checked_plan(
     scenario: Scenario,
     spec: AcceleratorSpec,
-    model: ModelSpec,
+    communication: Communication,
     profile: EngineProfile,
     batch: BatchRules,
     rules: MemoryRules,
     longest: int,
 ) -> MemoryPlan:
     """Return the memory plan, or say by how much it does not fit and what would."""
-    hardware = scenario.hardware
+    model, parallel = communication.model, communication.parallel
     needed = -(-longest // rules.block_size)
 
-    def plan(tp: int, weights: str) -> MemoryPlan:
+    def plan(parallel: Parallelism, weights: str) -> MemoryPlan:
         changed = model.model_copy(update={"weights": weights})
         return plan_memory(
             spec,
             changed,
             profile,
-            tp=tp,
-            pp=hardware.pp,
-            ep=hardware.ep,
+            parallel=parallel,
             max_tokens=batch.max_num_batched_tokens,
             max_seqs=batch.max_num_seqs,
             block_size=rules.block_size,
             utilisation=scenario.engine.memory_utilisation,
         )
 
-    found = plan(hardware.tp, model.weights)
+    found = plan(parallel, model.weights)
     if found.blocks < needed:
-        options = {f"--tp {t}": plan(t, model.weights) for t in _legal_tp(model, hardware.tp)}
-        options |= {f"--weights {w}": plan(hardware.tp, w) for w in ("fp8", "w4a16")}
+        larger = _larger(parallel, model, communication.inside.ranks)
+        options = {name: plan(ranks, model.weights) for name, ranks in larger.items()}
+        options |= {f"--weights {w}": plan(parallel, w) for w in ("fp8", "w4a16")}
         try:
-            require_room(found, needed, f"{model.name} on {spec.name}, tp {hardware.tp}")
+            require_room(found, needed, f"{model.name} on {spec.name}, {parallel.words}")
         except InputError as e:
             raise InputError(str(e), repair=smallest_fix(options, needed)) from None
     if rules.blocks and rules.blocks < needed:
@@ -172,8 +194,29 @@ def _checked_plan(
     return found
 
 
-def _legal_tp(model: ModelSpec, tp: int) -> list[int]:
-    return [t for t in (2, 4, 8, 16) if t > tp and model.heads % t == 0]
+def _larger(parallel: Parallelism, model: ModelSpec, domain: int) -> dict[str, Parallelism]:
+    """Return legal replicas with more tensor ranks, then more stages, by option."""
+    wider = {
+        f"--tp {t}": replace(parallel, tp=t) for t in legal_tp(model, domain) if t > parallel.tp
+    }
+    stages = [parallel.pp * n for n in (2, 4, 8, 16) if parallel.pp * n <= model.layers]
+    return wider | {f"--pp {n}": replace(parallel, pp=n) for n in stages}
+
+
+def _share_steps(knobs: npt.NDArray[np.void], parallel: Parallelism) -> None:
+    """Widen a step's limits to all micro-batches and data-parallel ranks of the replica.
+
+    A prompt stays on one data-parallel rank, in as many pieces as there are micro-batches.
+    """
+    most = int(knobs["max_num_batched_tokens"][0])
+    knobs["units"], knobs["unit_tokens"] = parallel.units, most
+    knobs["max_num_batched_tokens"] = most * parallel.units
+    knobs["max_num_seqs"] = knobs["max_num_seqs"] * parallel.dp
+    given = int(knobs["long_prefill_token_threshold"][0])
+    if parallel.dp > 1:
+        knobs["long_prefill_token_threshold"] = min(
+            given or most * parallel.batches, most * parallel.batches
+        )
 
 
 def _dispatch_kind(model: ModelSpec) -> DispatchKind:

@@ -7,7 +7,7 @@ import numpy as np
 from formats import InputError
 from hardware.specs import AcceleratorSpec
 from sim.engines import EngineProfile
-from workloads.counts import kv_bytes_per_token, weight_bytes
+from sim.parallelism import Parallelism, kv_bytes_per_token_of_rank, weight_bytes_of_rank
 from workloads.models import ModelSpec
 
 __all__ = ["MemoryPlan", "plan_memory"]
@@ -17,7 +17,7 @@ LOGIT_BYTES = 6  # a logit as the model's 16-bit output and as the sampler's 32-
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes of one accelerator [byte].
+    """Bytes of one accelerator, the fullest of a replica [byte].
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class MemoryPlan:
     weights, activations, reserved : float
         Model weights, peak activations of a full step, graphs and workspaces.
     block : float
-        One KV block.
+        Its part of one KV block of the replica.
     blocks : int
-        KV blocks that fit.
+        KV blocks of the replica that fit.
     """
 
     usable: float
@@ -49,9 +49,7 @@ def plan_memory(
     model: ModelSpec,
     engine: EngineProfile,
     *,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
+    parallel: Parallelism | None = None,
     max_tokens: int = 8192,
     max_seqs: int = 512,
     block_size: int = 16,
@@ -76,10 +74,11 @@ def plan_memory(
     """
     share = utilisation or engine.memory.utilisation.value
     usable = spec.memory_bytes * share
-    weights = weight_bytes(model, tp, ep) / pp
-    activations = _activation_peak(model, tp, max_tokens, max_seqs)
+    ranks = parallel or Parallelism()
+    weights = weight_bytes_of_rank(model, ranks)
+    activations = _activation_peak(model, ranks.tp, max_tokens, max_seqs)
     reserved = engine.memory.reserved.value
-    block = kv_bytes_per_token(model, tp=tp) / pp * block_size
+    block = kv_bytes_per_token_of_rank(model, ranks) * block_size
     left = usable - weights - activations - reserved
     blocks = int(left // block) if block > 0 else 1 << 30
     return MemoryPlan(usable, weights, activations, reserved, block, blocks)

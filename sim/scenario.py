@@ -44,6 +44,15 @@ class Hardware(_Section):
     pp: Ranks = Field(1, description="pipeline stages of a replica [stage]")
     dp: Ranks = Field(1, description="attention data-parallel ranks of a replica [rank]")
     ep: Ranks = Field(1, description="expert-parallel ranks of a replica [rank]")
+    cp: Ranks = Field(1, description="context-parallel ranks of a replica [rank]")
+    micro_batches: int | None = Field(
+        None, ge=1, le=1024, description="batches in a pipeline at once, none = pp [batch]"
+    )
+    link: str | None = Field(None, description="link inside a node, none = the accelerator's own")
+    network: str = Field("infiniband-ndr", description="link between nodes")
+    overlap: FiniteFloat = Field(
+        0.0, ge=0, le=1, description="share of collectives that runs beside computation [1]"
+    )
     power_cap_w: FiniteFloat | None = Field(
         None, gt=0, le=1e5, description="power limit per accelerator, none = TDP [W]"
     )
@@ -52,7 +61,7 @@ class Hardware(_Section):
     @property
     def accelerators(self) -> int:
         """Accelerators of the whole deployment."""
-        return self.replicas * self.tp * self.pp * self.dp
+        return self.replicas * self.tp * self.pp * self.dp * self.cp
 
 
 class Model(_Section):
@@ -62,6 +71,9 @@ class Model(_Section):
     weights: str | None = Field(None, description="format of weights, none = the file's")
     activations: str | None = Field(None, description="format of GEMM inputs, none = by weights")
     kv: str | None = Field(None, description="format of the KV cache, none = the file's")
+    expert_skew: FiniteFloat = Field(
+        0.0, ge=0, le=5, description="Zipf exponent of how often experts are chosen [1]"
+    )
 
 
 class Engine(_Section):

@@ -2,29 +2,29 @@
 
 An engine step runs a batch of tokens through the model once; its GPU time is the sum of its
 kernels. Up to the largest captured CUDA graph a batch is padded to the next graph size. Tables
-hold one rank of a tensor-parallel group; collectives are added by the caller's `communicate`.
+hold one rank of the replica with its collectives, by what all ranks together run: the tokens of a
+step are shared by micro-batches and data-parallel ranks (see `sim.parallelism`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from hardware.kernels import KernelModel
-from hardware.kernels_mixed import HALF_BLOCK
-from sim.core.layout import StepTables
+from hardware.kernels_schedule import WINDOW
+from sim.communication import Communication, expert_imbalance
+from sim.core.layout import SPREAD_STEP, SPREADS, StepTables
 from sim.engines import GpuExtras
+from sim.parallelism import Parallelism, rank_experts, weight_bytes_touched_by_rank
 from workloads.counts import (
     AttentionGroup,
     attention_layers,
     elementwise_ops,
-    expert_layers,
     kv_bytes_per_token,
     linear_flops_per_token,
     linear_layers,
     lm_head_flops,
-    weight_bytes_touched,
 )
 from workloads.models import ModelSpec
 from workloads.precision import precision
@@ -34,7 +34,8 @@ __all__ = ["GRAPH_SIZES", "Batching", "StepTimeModel", "graph_sizes"]
 Array = npt.NDArray[np.float64]
 # Ops without a table of their own run as one that moves the same bytes per element.
 ALIKE = {"rms_norm": "rotary", "act": "rotary"}
-TYPICAL_CONTEXT = 2048.0  # where the extra of uneven contexts is read off [token]
+SPREAD_NODES = SPREAD_STEP * np.arange(SPREADS)
+EIGHT_BITS = 1.1  # bytes of an element up to which a cache counts as 8 bits wide
 CONTEXTS_PER_OCTAVE, CHUNKS_PER_OCTAVE, PASTS_PER_OCTAVE = 8, 8, 4
 
 
@@ -54,7 +55,7 @@ class Batching:
     Parameters
     ----------
     max_tokens, max_seqs, longest : int
-        Tokens and sequences of a step, tokens of a request.
+        Tokens and sequences of a step on one rank, tokens of a request.
     graphs : ndarray
         Captured batch sizes; empty = no CUDA graphs, no padding.
     """
@@ -91,56 +92,75 @@ class StepTimeModel:
         Architecture with its number formats.
     extras : GpuExtras
         GPU time of the engine beyond its kernel tables.
-    tp, ep : int
-        Tensor- and expert-parallel ranks.
+    parallel : Parallelism
+        Ranks of the replica.
     popularity : float
         Zipf exponent of the experts' popularity.
-    communicate : callable, optional
-        Tokens -> seconds of collectives of one step.
+    communication : Communication, optional
+        Collectives of a step; None = one rank.
     """
 
     kernels: KernelModel
     model: ModelSpec
     extras: GpuExtras
-    tp: int = 1
-    ep: int = 1
+    parallel: Parallelism = field(default_factory=Parallelism)
     popularity: float = 0.0
-    communicate: Callable[[Array], Array] | None = None
+    communication: Communication | None = None
 
-    def linear_s(self, tokens: Array) -> Array:
-        """Return seconds of all kernels that work token by token, without the output head."""
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel ranks."""
+        return self.parallel.tp
+
+    def linear_s(self, rows: Array) -> Array:
+        """Return seconds of all kernels that work token by token, without output head and experts.
+
+        Parameters
+        ----------
+        rows : ndarray
+            Tokens of one micro-batch on one data-parallel rank; context ranks share them.
+        """
+        tokens = np.ceil(rows / self.parallel.cp)
         total = np.zeros_like(tokens)
         for gemm in linear_layers(self.model, self.tp):
             if gemm.tokens == "all":
                 total += gemm.count * self.kernels.gemm(tokens, gemm.n, gemm.k, gemm.dtype)
-        return self._elementwise_s(total, tokens)
+        total = self._elementwise_s(total, tokens)
+        return total + (self.communication.layers_s(rows) if self.communication else 0.0)
 
     def experts_s(self, tokens: Array, rows: Array) -> Array:
         """Return seconds of routed experts of `tokens`, run in a graph of `rows`.
+
+        Both count all data-parallel ranks of a micro-batch together: the experts serve them all.
 
         Rows that pad a graph are stale tokens with experts of their own, some of them new.
         """
         total = np.zeros_like(tokens)
         share = self.extras.padding_experts.value
         effective = tokens + share * (rows - tokens)
-        for block in expert_layers(self.model, self.tp, self.ep):
+        busiest = expert_imbalance(self.model, self.parallel.ep, self.popularity, effective)
+        for block in rank_experts(self.model, self.parallel):
+            top_k = max(1, block.top_k // self.parallel.ep)
+            own = effective * busiest * block.top_k / (self.parallel.ep * top_k)
             total += block.count * self.extras.expert_routing_per_layer.value
             total += block.count * self.kernels.moe(
-                effective,
+                np.maximum(own, 1.0),
                 block.experts,
-                max(1, round(block.top_k / self.ep)),
+                top_k,
                 block.hidden,
                 block.intermediate,
                 block.dtype,
             )
-        return total
+        return total + (
+            self.communication.experts_s(effective, busiest) if self.communication else 0.0
+        )
 
     def _elementwise_s(self, total: Array, tokens: Array) -> Array:
         for op in elementwise_ops(self.model, self.tp):
             if op.tokens == "all":
                 name = ALIKE.get(op.op, op.op)
                 total += op.count * self.kernels.elementwise(name, tokens, op.width)
-        return total + (self.communicate(tokens) if self.communicate else 0.0)
+        return total
 
     def head_s(self, sequences: Array) -> Array:
         """Return seconds of output projection and sampling."""
@@ -151,31 +171,54 @@ class StepTimeModel:
         for op in elementwise_ops(self.model, self.tp, greedy=True):
             if op.tokens == "logits":
                 total += op.count * self.kernels.elementwise(op.op, sequences, op.width)
-        return total
+        return total + (self.communication.head_s(sequences) if self.communication else 0.0)
 
     def decode_attention_s(self, sequences: Array, context: Array) -> Array:
-        """Return attention seconds of one token for each of `sequences` at a mean context."""
+        """Return attention seconds of one token for each of `sequences` at a mean context.
+
+        Contexts are alike; steps of whole attention blocks are averaged out.
+        """
         total = np.zeros(np.broadcast(sequences, context).shape)
         for group in attention_layers(self.model, self.tp):
             heads, kv_heads, dim, _ = group.shape("decode")
-            seen = np.minimum(context + 1.0, group.window or np.inf)
-            total += group.count * self.kernels.attention_decode(
-                sequences, seen, heads, kv_heads, dim
-            )
+            for shift in WINDOW:
+                seen = np.clip(context + 1.0 + shift, 1.0, group.window or np.inf)
+                total += (group.count / WINDOW.size) * self.kernels.attention_decode(
+                    sequences, seen, heads, kv_heads, dim, self.kv_word
+                )
         per_sequence = self.extras.sequence_per_layer.value * self.model.layers
         return total + per_sequence * sequences + self._absorbed_s(sequences)
 
-    def uneven(self, sequences: Array) -> Array:
-        """Return the relative extra of decode attention per unit of spread of its contexts."""
-        total, even = np.zeros_like(sequences), np.zeros_like(sequences)
+    @property
+    def kv_word(self) -> str:
+        """Word of the kernel table for the KV cache's format: 8 bits or less, or 16."""
+        return "fp8" if precision(self.model.kv).bytes <= EIGHT_BITS else "bf16"
+
+    def uneven(self, sequences: Array, contexts: Array) -> Array:
+        """Return the relative extra of decode attention where contexts differ.
+
+        Parameters
+        ----------
+        sequences, contexts : array (N,), (C,)
+            Decoding sequences, their mean context.
+
+        Returns
+        -------
+        array (N, C, SPREADS)
+            By deviation over mean, in steps of `SPREAD_STEP`.
+        """
+        total, even = np.zeros((sequences.size, contexts.size, SPREADS)), 0.0
         for group in attention_layers(self.model, self.tp):
             heads, kv_heads, dim, _ = group.shape("decode")
-            layout = (heads, kv_heads, dim)
-            total += group.count * self.kernels.attention_mixed(
-                sequences, TYPICAL_CONTEXT - HALF_BLOCK, 0.0, 0.0, *layout, spread=1.0
-            )
-            even += group.count * self.kernels.attention_decode(sequences, TYPICAL_CONTEXT, *layout)
-        return np.maximum(total / even - 1.0, 0.0)
+            seen = np.minimum(contexts + 1.0, group.window or np.inf)
+            layout = (heads, kv_heads, dim, self.kv_word)
+            seconds = self.kernels.attention_decode(sequences[:, None], seen, *layout)
+            weight = group.count * seconds[:, :, None]
+            factor = self.kernels.attention_uneven(sequences, seen, SPREAD_NODES, *layout)
+            alike = np.minimum(contexts / (2.0 * (group.window or np.inf)), 1.0)[:, None]
+            total += weight * (alike + (1.0 - alike) * factor)
+            even = even + weight
+        return total / even - 1.0
 
     def _absorbed_s(self, sequences: Array) -> Array:
         """Return seconds of the absorbed projections that MLA adds to decoding."""
@@ -195,14 +238,15 @@ class StepTimeModel:
             if gemm.tokens == "prefill":
                 rows = chunk + past
                 total += gemm.count * self.kernels.gemm(rows, gemm.n, gemm.k, gemm.dtype)
-        return total
+        total /= self.parallel.cp
+        return total + (self.communication.ring_s(chunk, past, total) if self.communication else 0)
 
     def _prefill_group_s(self, group: AttentionGroup, chunk: Array, past: Array) -> Array:
         heads, kv_heads, dim, _ = group.shape("prefill")
         seen = past
         if group.window:
             seen = np.minimum(past, np.maximum(group.window - chunk / 2.0, 0.0))
-        return self.kernels.attention_prefill(chunk, seen, heads, kv_heads, dim)
+        return self.kernels.attention_prefill(chunk, seen, heads, kv_heads, dim, self.kv_word)
 
     def flops_per_pair(self) -> float:
         """Return FLOPs of one query-key pair over all layers [FLOP]."""
@@ -229,39 +273,71 @@ class StepTimeModel:
             Times in seconds; decode attention on (sequences, log2 context), prompt attention on
             (log2 chunk, log2 past).
         """
-        tokens = np.arange(1.0, batching.max_tokens + 1.0)
-        rows = batching.padded(tokens)
-        unique, where = np.unique(rows, return_inverse=True)
-        linear = self.linear_s(unique)[where] + self.experts_s(tokens, rows)
-        sequences = np.arange(1.0, batching.max_seqs + 1.0)
+        parallel = self.parallel
+        stages = parallel.rounds() * parallel.stretch(self.model.layers)
+        sequences, shares = _shared(batching.max_seqs * parallel.dp, parallel.units)
         contexts = _octaves(batching.longest, CONTEXTS_PER_OCTAVE)
         chunks = _octaves(batching.max_tokens, CHUNKS_PER_OCTAVE)
         pasts = _octaves(batching.longest, PASTS_PER_OCTAVE)
-        decode = self.decode_attention_s(sequences[:, None], contexts[None, :])
-        prefill = self.prefill_attention_s(chunks[:, None], pasts[None, :] - 1.0)
-        touched = weight_bytes_touched(self.model, tokens, self.tp, self.ep, self.popularity)
-        counts = [
-            linear_flops_per_token(self.model, self.tp),
-            lm_head_flops(self.model, self.tp),
-            self.flops_per_pair(),
-            kv_bytes_per_token(self.model, tp=self.tp),
-            0.0,
-            HALF_BLOCK,
-        ]
+        decode = stages * self.decode_attention_s(sequences[:, None], contexts[None, :])
+        prefill = stages * self.prefill_attention_s(chunks[:, None], pasts[None, :] - 1.0)
         grids = [0.0, CONTEXTS_PER_OCTAVE, 0.0, CHUNKS_PER_OCTAVE, 0.0, PASTS_PER_OCTAVE]
         return StepTables(
-            linear_s=_from_zero(linear),
-            head_s=_from_zero(self.head_s(sequences)),
-            decode_s=np.vstack([np.zeros(contexts.size), decode]),
+            head_s=_from_zero(self._head_rounds_s(sequences, shares)),
+            decode_s=np.vstack([np.zeros(contexts.size), decode[shares]]),
             prefill_s=np.ascontiguousarray(prefill),
-            uneven=_from_zero(self.uneven(sequences)),
+            uneven=_from_zero(self.uneven(sequences)[shares]),
             bounds=np.array(grids, dtype=np.float64),
-            linear_bytes=_from_zero(touched),
-            compute_share=_from_zero(self._compute_share(rows, linear)),
-            counts=np.array(counts),
+            counts=self._counts(),
+            **self._token_tables(batching, stages),
         )
+
+    def _head_rounds_s(self, sequences: Array, shares: npt.NDArray[np.int64]) -> Array:
+        """Return seconds of the output head by sequences: the last stage has it once per batch."""
+        parallel = self.parallel
+        count = np.arange(1.0, shares.size + 1.0)
+        rounds = np.minimum(np.ceil(count / parallel.dp), max(parallel.batches, parallel.pp))
+        return np.asarray(self.head_s(sequences)[shares] * rounds)
+
+    def _token_tables(self, batching: Batching, stages: float) -> dict[str, Array]:
+        """Return the tables that run over the tokens of a step: seconds, weight bytes, share."""
+        parallel = self.parallel
+        most = batching.max_tokens + -(-batching.max_seqs // parallel.batches)
+        total = most * parallel.units if parallel.units > 1 else batching.max_tokens
+        tokens, shares = _shared(total, parallel.units)
+        rows = batching.padded(tokens)
+        unique, where = np.unique(rows, return_inverse=True)
+        linear = stages * self.linear_s(unique)[where]
+        experts = np.zeros(1)
+        if self.communication is not None and self.communication.exchanges:
+            served, parts = _shared(total, parallel.batches)
+            experts = stages * _from_zero(self.experts_s(served, served)[parts])
+        else:
+            linear = linear + stages * self.experts_s(tokens, rows)
+        touched = weight_bytes_touched_by_rank(self.model, parallel, tokens, self.popularity)
+        return {
+            "linear_s": _from_zero(linear[shares]),
+            "linear_bytes": _from_zero(touched[shares]),
+            "compute_share": _from_zero(self._compute_share(rows, linear)[shares]),
+            "shared_s": experts,
+        }
+
+    def _counts(self) -> Array:
+        """Return FLOPs and bytes of one rank per token, logit and query-key pair of the replica."""
+        ranks = self.parallel.accelerators / self.parallel.tp
+        kv = kv_bytes_per_token(self.model, tp=self.tp)
+        linear = linear_flops_per_token(self.model, self.tp)
+        head, pair = lm_head_flops(self.model, self.tp), self.flops_per_pair()
+        return np.array([*(np.array([linear, head, pair, kv]) / ranks), 0.0, HALF_BLOCK])
+
+
+def _shared(total: int, units: int) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Return what each of `units` has of 1 .. total, without repeats, and where each stands."""
+    share = np.ceil(np.arange(1.0, total + 1.0) / units)
+    values = np.arange(1.0, share[-1] + 1.0)
+    return values, share.astype(np.int64) - 1
 
 
 def _from_zero(values: Array) -> Array:
     """Return the values with a leading 0 for an empty step."""
-    return np.concatenate([[0.0], values])
+    return np.concatenate([np.zeros((1, *values.shape[1:])), values])

@@ -8,15 +8,25 @@ has dispatched all of it; an output is seen only after the next step was dispatc
 import numpy as np
 
 from sim.core.jit import compiled
-from sim.core.layout import ITL_BINS, ITL_BINS_PER_E, ITL_MIN_S, Record, StepTables
+from sim.core.layout import (
+    ITL_BINS,
+    ITL_BINS_PER_E,
+    ITL_MIN_S,
+    SPREAD_STEP,
+    SPREADS,
+    Record,
+    StepTables,
+)
 
 __all__ = [
+    "balanced",
     "count_gap",
     "decode_attention_s",
     "dispatch_s",
     "gpu_s",
     "prefill_attention_s",
     "run_step",
+    "spread_over",
 ]
 
 EAGER, PIECEWISE, GRAPH = 0, 1, 2
@@ -84,8 +94,8 @@ def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
 def decode_attention_s(tables: StepTables, sequences: int, context: float, squares: float) -> float:
     """Return attention seconds of decoding sequences.
 
-    Uneven contexts take longer than even ones of the same sum: their last blocks are partly
-    empty, and the units that have short ones wait for the others.
+    Uneven contexts take longer than even ones of the same sum: units that have short ones wait for
+    the others.
 
     Parameters
     ----------
@@ -101,17 +111,44 @@ def decode_attention_s(tables: StepTables, sequences: int, context: float, squar
     mean = context / sequences
     variance = max(squares / sequences - mean * mean, 0.0)
     spread = np.sqrt(variance) / max(mean, 1.0)
-    row = tables.decode_s[sequences]
-    mean += tables.counts[5] * min(spread * 10.0, 1.0)
+    row, extra = tables.decode_s[sequences], tables.uneven[sequences]
     i, u = _grid(tables.bounds, 0, mean, row.size)
     even = row[i] * (1.0 - u) + row[i + 1] * u
-    return even * (1.0 + tables.uneven[sequences] * spread)
+    place = spread / SPREAD_STEP
+    k = min(int(place), SPREADS - 2)
+    v, u = min(place - k, 1.0), min(u, 1.0)
+    low = extra[i, k] * (1.0 - v) + extra[i, k + 1] * v
+    high = extra[i + 1, k] * (1.0 - v) + extra[i + 1, k + 1] * v
+    return even * (1.0 + low * (1.0 - u) + high * u)
+
+
+@compiled
+def spread_over(knobs: Record, prefill_tokens: int, prefills: int) -> int:
+    """Return over how many micro-batches and data-parallel ranks the prompts of a step spread."""
+    if knobs.units <= 1:
+        return 1
+    pieces = (prefill_tokens + knobs.unit_tokens - 1) // knobs.unit_tokens
+    return max(min(knobs.units, max(prefills, pieces)), 1)
+
+
+@compiled
+def balanced(knobs: Record, prefill_tokens: int, prefills: int, decodes: int) -> int:
+    """Return the tokens of a step in which every rank had as many as the busiest one has.
+
+    Decoding requests spread evenly; a prompt is on one rank, so that few prompts keep few busy.
+    """
+    if knobs.units <= 1:
+        return prefill_tokens + decodes
+    spread = spread_over(knobs, prefill_tokens, prefills)
+    most = (decodes + knobs.units - 1) // knobs.units + (prefill_tokens + spread - 1) // spread
+    return most * knobs.units
 
 
 @compiled
 def gpu_s(
     tables: StepTables,
-    prefill_tokens: int,
+    tokens: int,
+    spread_tokens: int,
     prefill_attention: float,
     decodes: int,
     context: float,
@@ -124,8 +161,8 @@ def gpu_s(
     ----------
     tables : StepTables
         Tabulated kernels.
-    prefill_tokens : int
-        Prompt tokens computed.
+    tokens, spread_tokens : int
+        Tokens computed, as they are and as `balanced` counts them.
     prefill_attention : float
         Attention time of the prompt chunks [s].
     decodes, context, squares : int, float, float
@@ -133,9 +170,10 @@ def gpu_s(
     logits : int
         Sequences that need output logits.
     """
-    tokens = prefill_tokens + decodes
     decode = decode_attention_s(tables, decodes, context, squares)
-    return tables.linear_s[tokens] + tables.head_s[logits] + prefill_attention + decode
+    shared = tables.shared_s[min(tokens, tables.shared_s.size - 1)]
+    linear = tables.linear_s[spread_tokens] + shared
+    return linear + tables.head_s[logits] + prefill_attention + decode
 
 
 @compiled
@@ -220,6 +258,7 @@ def run_step(
     context: int,
     squares: float,
     logits: int,
+    prefills: int = 0,
 ) -> float:
     """Dispatch one step at `state.now`, let the GPU run it, and book its time and energy.
 
@@ -230,15 +269,18 @@ def run_step(
     """
     _update_level(state, knobs)
     tokens = prefill_tokens + decodes
-    host, launch = dispatch_s(state, knobs, tokens, prefill_tokens > 0)
+    even = balanced(knobs, prefill_tokens, prefills, decodes)
+    own_tokens = even // max(knobs.units, 1)
+    host, launch = dispatch_s(state, knobs, own_tokens, prefill_tokens > 0)
+    prefill_attention /= spread_over(knobs, prefill_tokens, prefills)
     table_s = gpu_s(
-        tables, prefill_tokens, prefill_attention, decodes, context, squares, logits
+        tables, tokens, even, prefill_attention, decodes, context, squares, logits
     ) * _throttle(state, knobs)
     if launch == PIECEWISE:
         table_s += knobs.piecewise_gap_s
     linear = tables.counts[0] * tokens + tables.counts[1] * logits
     attention = tables.counts[2] * (pairs + context)
-    weights = tables.linear_bytes[tokens]
+    weights = tables.linear_bytes[even]
     kv = tables.counts[3] * (context + tokens + prefill_tokens)
     flop_j = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
     dynamic_j = flop_j + knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
@@ -249,7 +291,7 @@ def run_step(
     seconds, joules = _run_under_cap(state, knobs, table_s, dynamic_j, flop_j)
     end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
     _rest(state, knobs, end - start - seconds)
-    prefill = prefill_attention + tables.linear_s[tokens] * prefill_tokens / max(tokens, 1)
+    prefill = prefill_attention + tables.linear_s[even] * prefill_tokens / max(tokens, 1)
     _account(state, knobs, seconds, joules, min(prefill / table_s, 1.0))
     gap = end - seconds - state.gpu_end
     state.host_wait_s += max(gap, 0.0) if state.in_flight else 0.0

@@ -13,6 +13,8 @@ __all__ = [
     "ITL_BINS",
     "KNOBS",
     "REQUEST",
+    "SPREADS",
+    "SPREAD_STEP",
     "STATE",
     "STEP",
     "BlockPool",
@@ -31,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 ITL_MIN_S, ITL_BINS_PER_E, ITL_BINS = 1e-5, 200, 4096
+SPREAD_STEP, SPREADS = 0.3, 6  # of the last axis of StepTables.uneven
 
 
 class Status:
@@ -138,6 +141,8 @@ KNOBS = np.dtype(
         ("block_size", "i8"),
         ("num_blocks", "i8"),
         ("watermark_blocks", "i8"),
+        ("units", "i8"),  # micro-batches x data-parallel ranks that share a step, 0 = 1
+        ("unit_tokens", "i8"),  # most tokens of one of them
         ("chunked", "i8"),
         ("prefill_first", "i8"),  # a step with prompts decodes nothing
         ("hold", "i8"),  # admit only into an empty batch, and keep it until all are done
@@ -229,15 +234,18 @@ class StepTables(NamedTuple):
         Attention of one prompt chunk over a past [s].
     bounds : (6,)
         log2 of first context and points per octave, of chunk grid, of past grid.
-    uneven : (max_seqs + 1,)
-        Relative extra of decode attention per unit of spread (deviation over mean of contexts).
+    uneven : (max_seqs + 1, contexts, spreads)
+        Relative extra of decode attention by the contexts' deviation over their mean, in steps of
+        `SPREAD_STEP` from 0.
     linear_bytes : (max_tokens + 1,)
         Weights that a step reads [byte].
     compute_share : (max_tokens + 1,)
         How compute-bound the token-wise kernels are [0..1].
     counts : (6,)
-        FLOPs per token, per logit and per query-key pair, KV bytes per token, output-head bytes,
+        Of one rank: FLOPs per token, per logit and per query-key pair, KV bytes per token, then 0,
         tokens by which uneven contexts overfill their last attention block.
+    shared_s : (max_tokens + 1,)
+        Experts that serve the tokens of several data-parallel ranks [s]; one entry = none.
     """
 
     linear_s: Floats
@@ -249,6 +257,7 @@ class StepTables(NamedTuple):
     linear_bytes: Floats
     compute_share: Floats
     counts: Floats
+    shared_s: Floats = np.zeros(1)
 
 
 class BlockPool(NamedTuple):

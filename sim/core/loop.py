@@ -145,7 +145,17 @@ def _general_step(
             attention += prefill_attention_s(tables, tokens, past)
     logits = state.n_emitting
     seen = run_step(
-        tables, state, knobs, prefill_tokens, attention, pairs, decodes, context, squares, logits
+        tables,
+        state,
+        knobs,
+        prefill_tokens,
+        attention,
+        pairs,
+        decodes,
+        context,
+        squares,
+        logits,
+        prefills,
     )
     state.prefilled += prefill_tokens
     _log(state, rows, schedule_s, prefills, prefill_tokens, pairs, decodes, context)

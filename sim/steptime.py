@@ -182,12 +182,14 @@ class StepTimeModel:
         for group in attention_layers(self.model, self.tp):
             heads, kv_heads, dim, _ = group.shape("decode")
             for shift in WINDOW:
-                seen = np.clip(context + 1.0 + shift, 1.0, group.window or np.inf)
+                near = context / self.parallel.cp + 1.0 + shift
+                seen = np.clip(near, 1.0, group.window or np.inf)
                 total += (group.count / WINDOW.size) * self.kernels.attention_decode(
                     sequences, seen, heads, kv_heads, dim, self.kv_word
                 )
         per_sequence = self.extras.sequence_per_layer.value * self.model.layers
-        return total + per_sequence * sequences + self._absorbed_s(sequences)
+        merged = self.communication.merge_s(sequences) if self.communication else 0.0
+        return total + per_sequence * sequences + self._absorbed_s(sequences) + merged
 
     @property
     def kv_word(self) -> str:
@@ -286,7 +288,7 @@ class StepTimeModel:
             head_s=_from_zero(self._head_rounds_s(sequences, shares)),
             decode_s=np.vstack([np.zeros(contexts.size), decode[shares]]),
             prefill_s=np.ascontiguousarray(prefill),
-            uneven=_from_zero(self.uneven(sequences)[shares]),
+            uneven=_from_zero(self.uneven(sequences, contexts)[shares]),
             bounds=np.array(grids, dtype=np.float64),
             counts=self._counts(),
             **self._token_tables(batching, stages),
@@ -328,7 +330,7 @@ class StepTimeModel:
         kv = kv_bytes_per_token(self.model, tp=self.tp)
         linear = linear_flops_per_token(self.model, self.tp)
         head, pair = lm_head_flops(self.model, self.tp), self.flops_per_pair()
-        return np.array([*(np.array([linear, head, pair, kv]) / ranks), 0.0, HALF_BLOCK])
+        return np.array([linear, head, pair, kv]) / ranks
 
 
 def _shared(total: int, units: int) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -241,9 +241,8 @@ class StepTables(NamedTuple):
         Weights that a step reads [byte].
     compute_share : (max_tokens + 1,)
         How compute-bound the token-wise kernels are [0..1].
-    counts : (6,)
-        Of one rank: FLOPs per token, per logit and per query-key pair, KV bytes per token, then 0,
-        tokens by which uneven contexts overfill their last attention block.
+    counts : (4,)
+        Of one rank: FLOPs per token, per logit and per query-key pair, KV bytes per token.
     shared_s : (max_tokens + 1,)
         Experts that serve the tokens of several data-parallel ranks [s]; one entry = none.
     """

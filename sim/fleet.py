@@ -57,12 +57,15 @@ class Fleet:
         Chooses a replica.
     rng : Generator
         The router's own random stream.
+    horizon_s : float
+        Where the simulation stops [s].
     """
 
     replicas: list[Replica]
     records: Records
     router: Routing
     rng: np.random.Generator
+    horizon_s: float = np.inf
     env: simpy.Environment = field(default_factory=simpy.Environment)
     placed: npt.NDArray[np.int64] = field(init=False)
 
@@ -121,13 +124,23 @@ class Fleet:
         for _ in range(min(loop.users, len(pending))):
             self._release(pending.popleft(), 0.0)
         while pending:
-            yield self.env.timeout(self.lookahead_s)
+            yield self.env.timeout(self._until_an_answer())
             self.advance(float(self.env.now))
             for replica in self.replicas:
                 for done in replica.take_done():
                     if pending:
                         answered = float(self.records.requests["finish_s"][done])
                         self._release(pending[0], answered + loop.think_s[pending.popleft()])
+
+    def _until_an_answer(self) -> float:
+        """Return a time in which no answer can cause a request that an engine sees [s].
+
+        One replica runs to its next answer; several run in windows of the look-ahead.
+        """
+        if len(self.replicas) > 1:
+            return self.lookahead_s
+        self.replicas[0].advance(self.horizon_s, stop_when_done=True)
+        return max(self.replicas[0].now - float(self.env.now), 0.0)
 
     def _release(self, index: int, arrival: float) -> None:
         self.records.requests["arrival_s"][index] = arrival
@@ -150,8 +163,8 @@ def run_fleet(
         The replica of each request, -1 where it was not sent before the horizon.
     """
     router = routing.make(scenario.policies.routing)
-    fleet = Fleet(replicas, records, router, stream(scenario.run.seed, "routing"))
     horizon = np.inf if scenario.run.horizon_s is None else scenario.run.horizon_s
+    fleet = Fleet(replicas, records, router, stream(scenario.run.seed, "routing"), horizon)
     if loop is not None:
         fleet.env.process(fleet.closed_arrivals(loop))
     elif router.looks:

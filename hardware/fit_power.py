@@ -21,18 +21,23 @@ __all__ = ["fit_power", "main"]
 
 TRACES = Path(__file__).parent / "data" / "traces"
 FULL_CLOCK, CAPPED = 0.999, 0.96
+CLOCK = ("window", "clock_free", "full_clock_gain", "capped_gain")  # not fitted here
 
 
 def features(table: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Return the columns 1, weight TB/s, KV TB/s, 16-bit TFLOP/s of a table of windows."""
+    """Return the columns 1, weight, KV and expert TB/s, 16-bit TFLOP/s of a table of windows."""
     scale = table["precision"].map(precision_scale)
     flops = table["linear_flops_per_s"] * scale + table["attention_flops_per_s"]
-    parts = [table["weight_bytes_per_s"], table["kv_bytes_per_s"], flops]
+    experts = table["experts"].astype(float)
+    weights = table["weight_bytes_per_s"]
+    parts = [weights * (1 - experts), table["kv_bytes_per_s"], weights * experts, flops]
     return np.column_stack([np.ones(len(table)), *(p.to_numpy() / 1e12 for p in parts)])
 
 
 def fit_power(windows: pd.DataFrame, cap_w: float) -> npt.NDArray[np.float64]:
-    """Return (base W, J per weight byte, J per KV byte, J per 16-bit FLOP), none negative.
+    """Return (base W, J per weight, KV and expert byte, J per 16-bit FLOP), none negative.
+
+    Weights of a mixture of experts are read in small pieces and cost more per byte.
 
     Parameters
     ----------
@@ -43,7 +48,7 @@ def fit_power(windows: pd.DataFrame, cap_w: float) -> npt.NDArray[np.float64]:
     """
     free = windows[windows["watts"] < CAPPED * cap_w]
     found = nnls(features(free), free["watts"].to_numpy())[0]
-    return np.asarray(found * np.array([1.0, 1e-12, 1e-12, 1e-12]))
+    return np.asarray(found * np.array([1.0, 1e-12, 1e-12, 1e-12, 1e-12]))
 
 
 def sustained_cap(table: pd.DataFrame, clock_mhz: float) -> float:
@@ -57,12 +62,13 @@ def main(accelerator: str = "h200-sxm") -> int:
     spec = load_accelerator(accelerator)
     folder = TRACES / accelerator
     cap = sustained_cap(pd.read_csv(folder / "power.csv.gz"), spec.clock_hz / 1e6)
-    base, weights, kv, flops = fit_power(pd.read_csv(folder / "power_serving.csv.gz"), cap)
+    base, weights, kv, experts, flops = fit_power(pd.read_csv(folder / "power_serving.csv.gz"), cap)
     tdp, bandwidth = spec.tdp_w, spec.memory_bytes_per_s
     shares = {
         "base": (base / tdp, "busy watts before activity, over TDP"),
         "weights": (weights * bandwidth / tdp, "watts of weights at peak bandwidth, over TDP"),
         "kv": (kv * bandwidth / tdp, "watts of KV cache at peak bandwidth, over TDP"),
+        "experts": (experts / weights, "joules per byte of experts over dense weights"),
         "flops": (flops * spec.peak("bf16") / tdp, "watts at the bf16 peak rate, over TDP"),
         "cap": (cap / tdp, "sustained watts at the limit, over TDP"),
     }
@@ -73,8 +79,10 @@ def main(accelerator: str = "h200-sxm") -> int:
         f'source = "{source}", note = "{note}" }}'
         for name, (value, note) in shares.items()
     ]
-    with atomic_write(TRACES.parent / "power.toml") as path:
-        path.write_text("\n".join(lines) + "\n")
+    target = TRACES.parent / "power.toml"
+    kept = [line for line in target.read_text().splitlines() if line.startswith(CLOCK)]
+    with atomic_write(target) as path:
+        path.write_text("\n".join([*lines, *kept]) + "\n")
     return 0
 
 

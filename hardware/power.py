@@ -29,6 +29,7 @@ class PowerShares(BaseModel):
     base: Quantity
     weights: Quantity
     kv: Quantity
+    experts: Quantity
     flops: Quantity
     cap: Quantity
     window: Quantity
@@ -93,6 +94,7 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
         shares.clock_free.value,
         shares.full_clock_gain.value,
         shares.capped_gain.value,
+        shares.experts.value,
     )
 
 
@@ -115,6 +117,8 @@ class PowerModel:
     clock_free, full_clock_gain, capped_gain : float
         Share of the limit up to which the clock is always full; time saved against the kernel
         tables, which were taken near the limit, at the full clock and at the limit [1].
+    expert_factor : float
+        Joules per byte of a mixture of experts over those of dense weights [1].
     """
 
     idle_w: float
@@ -127,6 +131,7 @@ class PowerModel:
     clock_free: float = 0.8
     full_clock_gain: float = 0.135
     capped_gain: float = 0.03
+    expert_factor: float = 1.0
 
     def watts(self, flops_per_s: float, bytes_per_s: float, kv_bytes_per_s: float = 0.0) -> float:
         """Return watts at an activity.

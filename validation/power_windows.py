@@ -23,7 +23,7 @@ from workloads.models import ModelSpec
 
 __all__ = ["TRAINING", "decode_windows", "main"]
 
-TRAINING = ("llama8b_bf16", "llama8b_fp8")
+TRAINING = ("llama8b_bf16", "llama8b_fp8", "qwen30b_a3b")
 TARGET = Path(__file__).parents[1] / "hardware/data/traces/h200-sxm/power_serving.csv.gz"
 WINDOW_S, FEWEST_STEPS, LONGEST_STEP_S = 0.08, 3, 0.05
 
@@ -85,7 +85,11 @@ def main() -> int:
         if name in TRAINING:
             model = scenario_model(run.scenario)
             parts = [decode_windows(w, model) for w in run.workloads.values()]
-            tables.append(pd.concat(parts).assign(run=name, precision=model.weights))
+            tables.append(
+                pd.concat(parts).assign(
+                    run=name, precision=model.weights, experts=model.moe is not None
+                )
+            )
     with atomic_write(TARGET) as path:
         table = pd.concat(tables, ignore_index=True)
         table.to_csv(

@@ -1,0 +1,409 @@
+"""Steady state of a deployment from its step tables alone: an answer in milliseconds.
+
+A replica decodes b sequences on average; a request of the mix takes (O - 1) decode steps of
+length d(b + 1) and adds m(b) seconds of prompt work to the steps of the others (O: mean output
+tokens). In steady state at r requests/s the time per output token is d / (1 - r m), and by
+Little's law b = r (O - 1) d / (1 - r m), hence
+
+    r(b) = b / ((O - 1) d + b m).
+
+One curve over b therefore holds every operating point; an arrival rate, or a number of users, is
+looked up on it. A request that arrives finds b others (PASTA), so a step it takes part in has
+b + 1. Preemption, cold caches and policies that hold requests back are left to the simulation.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sim.deployment import Deployment
+from sim.metrics.devices import peak_precision
+from sim.objectives import given, objectives
+from sim.planning.bound import Mix, decode_attention_s, prefill_attention_s
+from sim.scenario import Scenario
+from workloads.named import closed_loop
+
+__all__ = ["Curve", "Estimate", "estimate", "operating_curve", "scaled"]
+
+Floats = npt.NDArray[np.float64]
+POINTS = 240
+FEWEST = 1e-3  # sequences at the left end of the curve
+SAMPLE = 512  # prompts that stand for the mix where work depends on their length
+GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Every operating point of one replica, by the mean number of decoding sequences.
+
+    Attributes
+    ----------
+    batch : ndarray, rising, shape (POINTS,)
+        Decoding sequences b, mean over time.
+    rate_per_s : ndarray
+        Requests served r(b) [request/s].
+    tpot_s : ndarray
+        Time per output token [s].
+    step_s : ndarray
+        A decode step without prompts [s].
+    prompt_s : ndarray
+        Time that one request's prompt adds to the steps [s].
+    limit : str
+        What ends the curve: "memory" (KV blocks), "sequences" (max_num_seqs) or "tokens".
+    """
+
+    batch: Floats
+    rate_per_s: Floats
+    tpot_s: Floats
+    step_s: Floats
+    prompt_s: Floats
+    limit: str
+
+    @property
+    def most_per_s(self) -> float:
+        """Largest rate at all [request/s]."""
+        return float(self.rate_per_s.max())
+
+    def at(self, rate: float) -> float:
+        """Return the batch at a rate [request/s]; the end of the curve beyond all rates."""
+        rising = np.maximum.accumulate(self.rate_per_s)
+        return float(np.interp(rate, rising, self.batch))
+
+    def read(self, values: Floats, batch: float) -> float:
+        """Return a column of the curve at a batch."""
+        return float(np.interp(batch, self.batch, values))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Figures of a deployment, named as in summary.json; SI units, power of all accelerators.
+
+    Attributes
+    ----------
+    figures : dict of str to float
+        The figures that steady state gives.
+    curve : Curve
+        Operating points of one replica.
+    batch : float
+        Decoding sequences of one replica where it operates.
+    rate_per_s : float
+        Requests that one replica serves [request/s].
+    load : float
+        Offered over largest rate [1]; 1 for users that wait for answers.
+    """
+
+    figures: dict[str, float]
+    curve: Curve
+    batch: float
+    rate_per_s: float
+    load: float
+
+
+def _between(table: Floats, at: Floats) -> Floats:
+    return np.asarray(np.interp(at, np.arange(table.size), table))
+
+
+def scaled(deployment: Deployment, linear: float, decode: float, prefill: float) -> Deployment:
+    """Return a deployment whose kernels take longer by factors.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Step tables of a replica.
+    linear, decode, prefill : float
+        Factors on token-wise kernels, decode attention and prompt attention [1].
+    """
+    old = deployment.tables
+    tables = old._replace(
+        linear_s=old.linear_s * linear,
+        head_s=old.head_s * linear,
+        decode_s=old.decode_s * decode,
+        prefill_s=old.prefill_s * prefill,
+    )
+    return replace(deployment, tables=tables)
+
+
+def _most(knobs: np.void, mix: Mix) -> tuple[float, str]:
+    """Return the largest mean batch, and what limits it."""
+    pool = float(knobs["num_blocks"]) * float(knobs["block_size"])
+    private = _context(mix) - mix.cached_share * float(mix.prompt.mean())
+    most = {
+        "memory": pool / max(private, 1.0),
+        "sequences": float(knobs["max_num_seqs"]),
+        "tokens": float(knobs["max_num_batched_tokens"]),
+    }
+    limit = min(most, key=lambda name: most[name])
+    return max(most[limit], 2 * FEWEST), limit
+
+
+def _context(mix: Mix) -> float:
+    """Return the mean context of a decoding sequence [token]."""
+    return float((mix.output * (mix.prompt + mix.output / 2)).sum() / mix.output.sum())
+
+
+def _spread(mix: Mix) -> float:
+    """Return deviation over mean of the contexts of decoding sequences [1]."""
+    mean = _context(mix)
+    second = (mix.output * (mix.prompt + mix.output / 2) ** 2).sum() / mix.output.sum()
+    return float(np.sqrt(max(second - mean**2, 0.0)) / max(mean, 1.0))
+
+
+def _host_s(knobs: np.void, kind: str) -> float:
+    """Return the mean host time to dispatch a step [s]."""
+    level = (float(knobs["level_low"]) + float(knobs["level_high"])) / 2
+    if kind == "graph":
+        slow = 1.0 + float(knobs["graph_level_share"]) * (level - 1.0)
+        return float(knobs["graph_dispatch_s"]) * slow
+    return float(knobs[f"{kind}_dispatch_s"]) * level
+
+
+def _decode_step_s(deployment: Deployment, mix: Mix, batch: Floats) -> Floats:
+    """Return the time of a step that decodes `batch` sequences only [s]."""
+    tables, knobs = deployment.tables, deployment.knobs[0]
+    context = np.full(batch.size, _context(mix))
+    spread = _spread(mix) * (batch > 1)
+    slower = 1.0 + _between(tables.uneven, np.minimum(batch, tables.uneven.size - 1.0)) * spread
+    gpu = (
+        _between(tables.linear_s, batch)
+        + _between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
+        + decode_attention_s(tables, batch, context) * slower
+    )
+    small = batch <= float(knobs["graph_tokens"])
+    dispatch = np.where(small, _host_s(knobs, "graph"), _host_s(knobs, "eager"))
+    host = dispatch + float(knobs["visible_s"]) + float(knobs["bookkeeping_s"])
+    return np.asarray(np.maximum(gpu, host + float(knobs["bookkeeping_per_request_s"]) * batch))
+
+
+def _prompt_step_s(deployment: Deployment, prompt: Floats, batch: Floats) -> Floats:
+    """Return what each prompt adds to the steps that compute it, shape (batch, prompt) [s]."""
+    tables, knobs = deployment.tables, deployment.knobs[0]
+    chunk = float(knobs["max_num_batched_tokens"])
+    left, past = prompt.copy(), np.zeros_like(prompt)
+    total: Floats = np.zeros((batch.size, prompt.size))
+    while (left > 0.5).any():
+        now = np.clip(left, 1.0, chunk)
+        tokens = np.minimum(batch[:, None] + now, tables.linear_s.size - 1.0)
+        part = _between(tables.linear_s, tokens) - _between(tables.linear_s, batch)[:, None]
+        part = part + prefill_attention_s(tables, now, past)
+        small = tokens <= float(knobs["graph_tokens"])
+        least = np.where(small, _host_s(knobs, "piecewise"), _host_s(knobs, "eager"))
+        alone = _between(tables.linear_s, batch)[:, None]
+        part = np.maximum(part + small * float(knobs["piecewise_gap_s"]), least - alone)
+        total += np.where(left > 0.5, part, 0.0)
+        past, left = past + now, left - now
+    return total
+
+
+def operating_curve(deployment: Deployment, mix: Mix) -> Curve:
+    """Return the operating points of one replica under a mix of requests.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Step tables and limits of a replica.
+    mix : Mix
+        Lengths of its requests.
+    """
+    most, limit = _most(deployment.knobs[0], mix)
+    batch = np.geomspace(FEWEST, most, POINTS)
+    seen = np.minimum(batch + 1.0, deployment.tables.linear_s.size - 1.0)
+    step = _decode_step_s(deployment, mix, seen)
+    prompt = _sample(mix) * (1.0 - mix.cached_share)
+    coarse = np.geomspace(1.0, max(float(seen[-1]), 1.5), 12)
+    added = np.interp(seen, coarse, _prompt_step_s(deployment, prompt, coarse).mean(axis=1))
+    more = max(float(mix.output.mean()) - 1.0, 1e-3)
+    rate = batch / (more * step + batch * added)
+    return Curve(batch, rate, batch / (rate * more), step, added, limit)
+
+
+def _sample(mix: Mix) -> Floats:
+    """Return prompts that stand for those of the mix, evenly over their ranks."""
+    ranked = np.sort(mix.prompt)
+    if ranked.size <= SAMPLE:
+        return ranked
+    return ranked[((np.arange(SAMPLE) + 0.5) / SAMPLE * ranked.size).astype(int)]
+
+
+def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame) -> Estimate:
+    """Return what a deployment does in steady state.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What is deployed and asked.
+    deployment : Deployment
+        One replica of it.
+    requests : DataFrame
+        The requests table of its workload.
+
+    Examples
+    --------
+    >>> from sim.deployment import deploy
+    >>> from sim.simulation import workload_requests
+    >>> scenario = Scenario()
+    >>> table = workload_requests(scenario)
+    >>> found = estimate(scenario, deploy(scenario, 16384), table)
+    >>> 0.003 < found.figures["tpot_mean_s"] < 0.01
+    True
+    """
+    mix = Mix.of(requests, bool(deployment.knobs["caching"][0]))
+    curve = operating_curve(deployment, mix)
+    offered = _offered(scenario, requests, curve, mix)
+    rate = min(offered, curve.most_per_s)
+    batch = curve.at(rate)
+    latency, e2e = _latencies(scenario, deployment, curve, mix, requests, offered, batch)
+    figures = latency | _rates(scenario, deployment, curve, mix, rate, batch)
+    figures |= _of_run(figures, scenario, deployment, requests, e2e)
+    return Estimate(figures, curve, batch, rate, offered / curve.most_per_s)
+
+
+def _of_run(
+    figures: dict[str, float],
+    scenario: Scenario,
+    deployment: Deployment,
+    requests: pd.DataFrame,
+    e2e: Floats,
+) -> dict[str, float]:
+    """Return means over the whole run: it goes on until the last request has its answer."""
+    arrivals = requests["arrival_s"].to_numpy(np.float64)
+    if closed_loop(scenario.workload) is not None or arrivals.max() <= 0:
+        return {}
+    share = float(arrivals.max() / max((arrivals + e2e).max(), 1e-9))
+    names = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "busy_share")
+    found = {name: figures[name] * share for name in (*names, "mfu", "mbu", "running_mean")}
+    idle = float(deployment.knobs["idle_w"][0]) * scenario.hardware.accelerators
+    found["power_mean_w"] = idle + (figures["power_mean_w"] - idle) * share
+    tokens = max(found["output_tokens_per_s"], 1e-12)
+    return found | {"energy_per_output_token_j": found["power_mean_w"] / tokens}
+
+
+def _offered(scenario: Scenario, requests: pd.DataFrame, curve: Curve, mix: Mix) -> float:
+    """Return the requests that are sent to one replica [request/s]."""
+    replicas = scenario.hardware.replicas
+    loop = closed_loop(scenario.workload)
+    if loop is not None:
+        stay = curve.prompt_s + curve.step_s + float(mix.output.mean()) * curve.tpot_s
+        users = np.maximum.accumulate(curve.rate_per_s * (loop.think_s + stay))
+        batch = np.interp(loop.concurrency / replicas, users, curve.batch)
+        return float(np.interp(batch, curve.batch, curve.rate_per_s))
+    span = float(requests["arrival_s"].max())
+    sent = len(requests) / replicas
+    return sent / span if span > 0 and sent > 1 else curve.most_per_s * 1e3
+
+
+def _latencies(
+    scenario: Scenario,
+    deployment: Deployment,
+    curve: Curve,
+    mix: Mix,
+    requests: pd.DataFrame,
+    offered: float,
+    batch: float,
+) -> tuple[dict[str, float], Floats]:
+    """Return means and percentiles of TTFT, TPOT and E2E, and E2E of every request [s]."""
+    knobs, rate = deployment.knobs[0], min(offered, curve.most_per_s)
+    step, tpot = curve.read(curve.step_s, batch), curve.read(curve.tpot_s, batch)
+    order = np.arange(mix.prompt.size)
+    first, second = (order * GOLDEN) % 1.0, (order * GOLDEN**2 + 0.5) % 1.0
+    own = _own_prompt_s(deployment, mix, batch)
+    busy = 1.0 - np.exp(-batch - rate * curve.read(curve.prompt_s, batch))
+    # the step that runs, and the one that is dispatched behind it
+    wait = np.where(first < busy, step * (1.0 + first / max(busy, 1e-9)), 0.0)
+    work = min(rate * float(own.mean()), 0.99)
+    uneven = (_gap_variation(requests) + 1.0) / 2.0
+    queue = uneven * rate * float((own**2).mean()) / (2.0 * (1.0 - work))
+    wait = wait + queue / max(work, 1e-9) * -np.log1p(-np.minimum(second, 0.999)) * work
+    wait = wait + _backlog_s(scenario, requests, offered, curve) * second
+    ingest = float(knobs["ingest_s"]) + float(knobs["ingest_per_token_s"]) * mix.prompt
+    ttft = ingest + wait + own + step + float(knobs["visible_s"]) + float(knobs["client_s"])
+    e2e = ttft + np.maximum(mix.output - 1.0, 0.0) * tpot
+    found = {"tpot_mean_s": tpot, "tpot_p50_s": tpot}
+    for name, values in (("ttft", ttft), ("e2e", e2e)):
+        found[f"{name}_mean_s"] = float(values.mean())
+        for q in (50, 90, 95, 99):
+            found[f"{name}_p{q}_s"] = float(np.percentile(values, q))
+    return found | _attainment(scenario, ttft, tpot, e2e), e2e
+
+
+def _gap_variation(requests: pd.DataFrame) -> float:
+    """Return the squared coefficient of variation of the gaps between arrivals, 1 is Poisson."""
+    gaps = np.diff(np.sort(requests["arrival_s"].to_numpy(np.float64)))
+    mean = float(gaps.mean()) if gaps.size > 8 else 0.0
+    return float(np.clip(gaps.var() / mean**2, 0.0, 50.0)) if mean > 0 else 1.0
+
+
+def _own_prompt_s(deployment: Deployment, mix: Mix, batch: float) -> Floats:
+    """Return the time of each request's own prompt [s]."""
+    sample = np.unique(np.percentile(mix.prompt, np.linspace(0, 100, 64)))
+    at = np.array([min(batch + 1.0, deployment.tables.linear_s.size - 1.0)])
+    times = _prompt_step_s(deployment, np.maximum(sample * (1 - mix.cached_share), 1.0), at)[0]
+    return np.asarray(np.interp(mix.prompt, sample, times))
+
+
+def _backlog_s(scenario: Scenario, requests: pd.DataFrame, offered: float, curve: Curve) -> float:
+    """Return the wait of the last request when more is asked than can be served [s]."""
+    span, most = float(requests["arrival_s"].max()), curve.most_per_s
+    if scenario.run.horizon_s is not None:
+        span = min(span, scenario.run.horizon_s)
+    sent = len(requests) / scenario.hardware.replicas
+    return max(sent / most - max(span, 0.0), 0.0) if offered > most else 0.0
+
+
+def _attainment(scenario: Scenario, ttft: Floats, tpot: float, e2e: Floats) -> dict[str, float]:
+    """Return the share of requests that meet the objectives, nothing without objectives."""
+    limits = given(next(iter(objectives(scenario).values())))
+    if not limits:
+        return {}
+    met = np.ones(ttft.size, dtype=bool)
+    for name, values in (("ttft", ttft), ("tpot", np.full(ttft.size, tpot)), ("e2e", e2e)):
+        met &= values <= limits.get(name, np.inf)
+    return {"slo_attainment": float(met.mean())}
+
+
+def _rates(
+    scenario: Scenario, deployment: Deployment, curve: Curve, mix: Mix, rate: float, batch: float
+) -> dict[str, float]:
+    """Return throughput, use of the hardware and power."""
+    hardware = scenario.hardware
+    tables, spec = deployment.tables, deployment.spec
+    output, computed = float(mix.output.mean()), mix.prompt.mean() * (1 - mix.cached_share)
+    tpot = curve.read(curve.tpot_s, batch)
+    decoding = 1.0 - float(np.exp(-batch))
+    steps_per_s = decoding / tpot
+    each = max(rate * (output - 1.0) / max(steps_per_s, 1e-12), 1.0)
+    pairs = float((mix.prompt**2).mean()) / 2 * (1 - mix.cached_share) + output * _context(mix)
+    linear = rate * ((computed + output) * tables.counts[0] + output * tables.counts[1])
+    flops = linear + rate * pairs * tables.counts[2]
+    weights = steps_per_s * float(_between(tables.linear_bytes, np.array([each]))[0])
+    kv = rate * (output * _context(mix) + computed) * tables.counts[3]
+    busy = min(decoding + (1 - decoding) * rate * curve.read(curve.prompt_s, batch), 1.0)
+    watts = _watts(deployment.knobs[0], busy, linear, flops, weights, kv)
+    peak = spec.peak(peak_precision(spec, deployment.model))
+    tokens = rate * output * hardware.replicas
+    power = watts * hardware.accelerators
+    return {
+        "requests_per_s": rate * hardware.replicas,
+        "output_tokens_per_s": tokens,
+        "total_tokens_per_s": tokens + rate * float(mix.prompt.mean()) * hardware.replicas,
+        "busy_share": busy,
+        "mfu": float(flops / peak),
+        "mbu": float((weights + kv) / spec.memory_bytes_per_s),
+        "running_mean": batch,
+        "power_mean_w": power,
+        "energy_per_output_token_j": power / max(tokens, 1e-12),
+    }
+
+
+def _watts(
+    knobs: np.void, busy: float, linear: float, flops: float, weights: float, kv: float
+) -> float:
+    """Return mean watts of one accelerator; rates per second of FLOPs and bytes."""
+    joules = float(knobs["j_per_flop"]) * (
+        linear * float(knobs["flop_scale"]) + max(flops - linear, 0.0)
+    )
+    joules += float(knobs["j_per_weight_byte"]) * weights + float(knobs["j_per_kv_byte"]) * kv
+    wanted = busy * float(knobs["base_w"]) + (1 - busy) * float(knobs["idle_w"]) + joules
+    most = busy * float(knobs["cap_w"]) + (1 - busy) * float(knobs["idle_w"])
+    return float(min(wanted, most))

@@ -1,0 +1,52 @@
+"""How pages look: a little style of their own, charts that follow the theme, cards of figures."""
+
+from typing import Any
+
+import streamlit as st
+
+__all__ = ["chart", "fault", "heading", "style"]
+
+STYLE = """
+<style>
+.stMainBlockContainer {padding-top: 4.2rem; padding-bottom: 3rem; max-width: 1500px;}
+.stMain h1 {font-size: 2rem; padding: 0;}
+.stMain h4 {font-size: 1.1rem; padding: .6rem 0 0 0;}
+.stMetric {padding: .6rem .8rem !important; min-height: 6.3rem;}
+[data-testid="stMetricValue"] {font-size: 1.4rem;}
+[data-testid="stMetricDelta"] {font-size: .78rem;}
+@media (max-width: 640px) {
+  .stMainBlockContainer {padding-left: .8rem; padding-right: .8rem;}
+  [data-testid="stMetricValue"] {font-size: 1.2rem;}
+}
+</style>
+"""
+
+
+def style() -> None:
+    """Apply the style of all pages."""
+    st.html(STYLE)
+
+
+def chart(made: Any, key: str, alt: str) -> None:  # noqa: ANN401 - layers have no common type
+    """Show an Altair chart over the whole width.
+
+    Parameters
+    ----------
+    made : altair chart
+        Without a width of its own.
+    key : str
+        Name of the element on its page.
+    alt : str
+        What it shows, for those who do not see it.
+    """
+    st.altair_chart(made, width="stretch", key=key, alt=alt)
+
+
+def heading(words: str) -> None:
+    """Write the heading of a part of a page."""
+    st.markdown(f"#### {words}")
+
+
+def fault(message: str) -> None:
+    """Show an error as the command line words it."""
+    st.error(message, icon=":material/error:")

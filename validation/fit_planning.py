@@ -27,7 +27,7 @@ from sim.planning.model_error import BANDS
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from validation.fit_engine import training
-from validation.measured import load_runs
+from validation.measured import all_runs, load_runs
 
 __all__ = ["PublishedLoad", "band", "measured_factors", "published_loads"]
 
@@ -137,13 +137,16 @@ def _load(row: dict[str, object]) -> PublishedLoad:
 
 
 def measured_factors() -> list[float]:
-    """Return simulated over measured mean TPOT of our own workloads that nothing was fitted on."""
-    runs = load_runs()
-    used = {(w.run, w.name) for w in training(runs)}
+    """Return simulated over measured mean TPOT of our own workloads that nothing was fitted on.
+
+    Loads count, open or closed, without stretches that no judgement may use.
+    """
+    used = {(w.run, w.name) for w in training(load_runs())}
     factors = []
-    for run in runs.values():
+    for run in all_runs().values():
         for workload in run.workloads.values():
-            if (run.name, workload.name) not in used:
+            unseen = (run.name, workload.name) not in used and not workload.exclusions
+            if unseen and workload.kind != "static":
                 found = simulate(run.scenario, workload.table()).requests
                 factors.append(_tpot(found) / _tpot(workload.requests))
     return factors

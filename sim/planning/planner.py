@@ -143,6 +143,8 @@ def _sample(file: PlanFile, ratings: list[Rating], ledger: Ledger) -> Sample:
     for name in ("demand", "growth", "prompt", "output", "electricity", "price", "rent"):
         low, high = getattr(file.uncertainty, name)
         given = name in file.uncertainty.model_fields_set
-        kind, source = ("given", "plan file") if given else ("assumption", "rule: default of [uncertainty]")
+        kind, source = (
+            ("given", "plan file") if given else ("assumption", "rule: default of [uncertainty]")
+        )
         ledger.note(f"doubt {name}", f"{low:.3g} .. {high:.3g}", "P10 .. P90", kind, source)
     return Sample(file.uncertainty, limits, file.search.seed)

@@ -43,7 +43,7 @@ class Fault:
     Attributes
     ----------
     limit : str
-        What stops it: memory, ttft, tpot, e2e, supply, rack, power or money.
+        What stops it: memory, design, ttft, tpot, e2e, supply, rack, power or money.
     what : str
         One sentence.
     repair : str
@@ -159,7 +159,8 @@ def rate(candidate: Candidate, load: Load, file: PlanFile) -> Rating | Fault:
             return _batch_only(candidate, batches, file)
         work = class_work(candidate, load, file.search)
     except InputError as e:
-        return Fault("memory", str(e), e.repair)
+        limit = "memory" if "does not fit" in str(e) else "design"
+        return Fault(limit, str(e), e.repair)
     return _rate_traffic(candidate, load, file, work, batches)
 
 

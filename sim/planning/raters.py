@@ -10,13 +10,13 @@ from multiprocessing import get_context
 from sim.planning.load import Load
 from sim.planning.planfile import PlanFile
 from sim.planning.rated import Fault, Rating, rate
-from sim.planning.supply import Candidate
+from sim.planning.supply import RANKS, Candidate
 
 __all__ = ["fingerprint", "rate_all"]
 
 Rated = Rating | Fault
 Progress = Callable[[float, str], None]
-DESIGN = {"accelerator", "model", "weights", "kv", "tp", "pp", "mode", "power_cap_w"}
+DESIGN = {"accelerator", "model", "weights", "kv", "mode", "power_cap_w", *RANKS}
 ASKED = {"traffic", "batch", "horizon", "service", "search"}
 
 

@@ -10,6 +10,7 @@ from sim.planning.energy import Footprint, footprint
 from sim.planning.options import Option
 from sim.planning.planfile import PlanFile
 from sim.planning.rated import Fault, Rating
+from sim.planning.supply import RANKS
 from sim.planning.units import api_comparison
 from sim.planning.verdict import Verdict, verdict
 
@@ -108,8 +109,7 @@ class PlanResult:
             "fits": option.fits,
             "accelerator": candidate.accelerator,
             "node": candidate.node,
-            "tp": candidate.tp,
-            "pp": candidate.pp,
+            **{axis: getattr(candidate, axis) for axis in RANKS},
             "replicas": int(option.fleet.replicas[0, peak]),
             "nodes": int(option.fleet.nodes[0, peak]),
             "bought_share": option.bill.base if option.bill.way != "on-demand" else 0.0,
@@ -123,7 +123,8 @@ class PlanResult:
             "saturation_per_s": seen.saturation_per_s,
             "peak_w": float(option.fleet.peak_watts()[0].max()),
             "energy_j": foot.energy_j,
-            "output_token_j": foot.output_token_j,
+            **{f"{kind}_token_j": joules for kind, joules in foot.per_token_j.items()},
+            "all_per_output_token_j": foot.output_token_j,
             "carbon_g": foot.carbon_g,
             "break_even_utilisation": self.break_evens[name].utilisation,
             "fidelity": option.rating.deployment.fidelity,

@@ -29,6 +29,7 @@ Ranks = Annotated[int, Field(ge=1, le=1024)]
 Choice = TypeVar("Choice")
 DEFAULT_WAYS: list[Acquisition] = ["buy", "on-demand", "reserved", "buy+on-demand"]
 ALONE = "none"
+RANKS = ("tp", "pp", "dp", "ep", "cp")
 
 
 class CandidateSpec(Section):
@@ -44,6 +45,9 @@ class CandidateSpec(Section):
     kv: str | list[str] | None = Field(None, description="format of the KV cache")
     tp: Ranks | list[Ranks] = Field(1, description="tensor-parallel ranks [accelerator]")
     pp: Ranks | list[Ranks] = Field(1, description="pipeline stages [stage]")
+    dp: Ranks | list[Ranks] = Field(1, description="attention data-parallel ranks [rank]")
+    ep: Ranks | list[Ranks] = Field(1, description="expert-parallel ranks of a stage [rank]")
+    cp: Ranks | list[Ranks] = Field(1, description="context-parallel ranks [rank]")
     mode: Mode | list[Mode] = Field("aggregated", description="serving mode")
     policies: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="[policies] of the scenario"
@@ -94,6 +98,9 @@ class Candidate(Section):
     kv: str | None
     tp: int
     pp: int
+    dp: int
+    ep: int
+    cp: int
     mode: Mode
     power_cap_w: float | None
     offer: CandidateSpec
@@ -101,7 +108,7 @@ class Candidate(Section):
     @property
     def accelerators(self) -> int:
         """Accelerators of one replica."""
-        return self.tp * self.pp
+        return self.tp * self.pp * self.dp * self.cp
 
     def spec(self) -> AcceleratorSpec:
         """Return the accelerator."""
@@ -128,8 +135,7 @@ class Candidate(Section):
         changes: dict[str, Any] = {
             "name": self.name,
             "hardware.accelerator": self.accelerator,
-            "hardware.tp": self.tp,
-            "hardware.pp": self.pp,
+            **{f"hardware.{axis}": getattr(self, axis) for axis in RANKS},
             "hardware.power_cap_w": self.power_cap_w,
             "model.name": self.model,
             "model.weights": self.weights,
@@ -156,12 +162,13 @@ def expand(specs: list[CandidateSpec], served: Served) -> list[Candidate]:
 
 
 def _combinations(spec: CandidateSpec, served: Served) -> Iterator[Candidate]:
-    axes = ("accelerator", "node", "weights", "kv", "tp", "pp", "mode")
+    axes = ("accelerator", "node", "weights", "kv", *RANKS, "mode")
     choices = [_as_list(getattr(spec, axis)) for axis in axes]
     several = [axis for axis, given in zip(axes, choices, strict=True) if len(given) > 1]
     for combination in product(*choices):
         chosen = dict(zip(axes, combination, strict=True))
-        chosen["node"] = _node(chosen["accelerator"], chosen["node"], chosen["tp"] * chosen["pp"])
+        ranks = chosen["tp"] * chosen["pp"] * chosen["dp"] * chosen["cp"]
+        chosen["node"] = _node(chosen["accelerator"], chosen["node"], ranks)
         yield Candidate(
             name=_name(spec, chosen, several),
             model=spec.model or served.name,
@@ -178,12 +185,13 @@ def _as_list(given: Choice | list[Choice]) -> list[Choice]:
 def _name(spec: CandidateSpec, chosen: dict[str, Any], several: list[str]) -> str:
     """Return the title: the one given and what varies, or accelerator, format and ranks."""
     stem = str(chosen["accelerator"]).removesuffix(".toml").rsplit("/", 1)[-1]
-    parts = {"accelerator": stem, **{axis: f"{axis}{chosen[axis]}" for axis in ("tp", "pp")}}
+    parts = {"accelerator": stem, **{axis: f"{axis}{chosen[axis]}" for axis in RANKS}}
     parts["kv"] = f"kv-{chosen['kv']}"
     words = {axis: parts.get(axis, str(chosen[axis])) for axis in chosen}
     if spec.name is not None:
         return " ".join([spec.name, *(words[axis] for axis in several)])
     always = ["accelerator", *(a for a in ("weights", "kv") if chosen[a] is not None), "tp"]
+    always += [axis for axis in RANKS[1:] if chosen[axis] > 1]
     return " ".join(words[axis] for axis in [*always, *(a for a in several if a not in always)])
 
 

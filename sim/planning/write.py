@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from formats import atomic_write
+from sim.planning.energy import day_power
 from sim.planning.result import PlanResult
 from sim.planning.words import headline, sentences
 
@@ -26,7 +27,8 @@ def plan_json(result: PlanResult) -> dict[str, Any]:
     -------
     dict
         ``best``, ``options`` (rows as in plan.csv, with costs per request and user-month),
-        ``faults``, ``orders``, ``tornado``, ``api``, ``power_limits``, ``assumptions``.
+        ``faults``, ``orders``, ``tornado``, ``api``, ``power_of_day``, ``power_limits``,
+        ``assumptions``.
     """
     table = result.table()
     options = [
@@ -49,6 +51,7 @@ def plan_json(result: PlanResult) -> dict[str, Any]:
         "orders": _records(result.schedule),
         "tornado": _records(result.tornado),
         "api": _records(result.api),
+        "power_of_day": _records(day_power(result.best)),
         "power_limits": caps,
         "assumptions": _records(result.assumptions),
     }

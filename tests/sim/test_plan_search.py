@@ -251,3 +251,37 @@ def test_an_earlier_result_serves_again_only_for_the_same_load(base):
     assert again.best.rating.trial is base.best.rating.trial
     other = plan(file_of(requests_per_s=41), earlier=base)
     assert other.best.rating.trial is not base.best.rating.trial
+
+
+def test_a_whole_fleet_keeps_the_objectives_that_a_part_of_it_promised():
+    content = file_of(requests_per_s=120) | {
+        "search": {"requests": 1500, "replicas": 3, "caps": []}
+    }
+    rating = rate_of(content)
+    count = int(rating.replicas_needed(rating.peak_rates.sum()))
+    assert count > 5  # more than were simulated together
+    bench = rating.bench
+    whole = bench.trial(float(rating.peak_rates.sum()) / count, count)
+    assert whole.met
+    assert whole.good["chat"] >= 0.99
+
+
+@pytest.mark.parametrize(
+    "ranks", [{"tp": 2}, {"tp": 4, "pp": 2}, {"dp": 2, "ep": 2, "model": "qwen3-30b-a3b"}]
+)
+def test_the_bound_holds_for_replicas_of_several_ranks(ranks):
+    content = file_of([{"accelerator": "h200-sxm"} | ranks])
+    file = PlanFile(**content)
+    candidate = expand(file.candidates, file.model)[0]
+    bench = Bench(candidate, Load.of(file), file.search, np.ones(1))
+    assert candidate.accelerators == np.prod(
+        [v for k, v in ranks.items() if k in ("tp", "pp", "dp")]
+    )
+    assert 0.3 * bench.bound.most < bench.saturation <= bench.bound.most
+    assert bench.trial(2.0).watts > candidate.accelerators * 100
+
+
+def test_ranks_that_no_node_joins_are_left_out_with_the_reason():
+    fault = rate_of(file_of([{"accelerator": "h200-sxm", "tp": 16}]))
+    assert fault.limit == "design"
+    assert "16" in fault.what

@@ -20,8 +20,12 @@ FIT_ROWS = 3000
 MOST_SHAPES = {"gemm": 1000, "attention": 700, "moe": 400}
 LARGEST = 0.7
 """Log residual beyond which a row counts no more: another kernel, not a trend."""
+FEW_ROWS = 3000
+"""Rows below which the likeliest process is sought too; it takes minutes and seldom wins."""
+TRIAL_ROWS = 6000
+"""Rows that candidate processes are compared on."""
 CHUNK = 4000
-AXIS_LENGTHS, LAYOUT_LENGTHS = (2.0, 5.0), (1.5, 4.0)
+AXIS_LENGTHS, LAYOUT_LENGTHS = (1.5, 4.0), (1.5, 3.0, 8.0)
 """Lengths of the smooth candidates [doublings]."""
 
 
@@ -48,11 +52,12 @@ def smooth(family: Family, coefficients: Coefficients, shapes: Array, left: Arra
     random = np.random.default_rng(0)
     layouts = np.unique(shapes[:, len(family.axes) :], axis=0, return_inverse=True)[1].ravel()
     tested = layouts % 4 == 0
+    seen, asked = (random.permutation(np.flatnonzero(r))[:TRIAL_ROWS] for r in (~tested, tested))
     nodes = _nodes(family, shapes, ~tested, random)
-    best, lowest = None, _score(left[tested] - target[~tested].mean())
+    best, lowest = None, _score(left[asked] - target[seen].mean())
     for hyper in _candidates(x, target - target.mean(), axes):
-        trial = _through(hyper, x[nodes], x[~tested], target[~tested])
-        score = _score(left[tested] - trial.predict(x[tested]))
+        trial = _through(hyper, x[nodes], x[seen], target[seen])
+        score = _score(left[asked] - trial.predict(x[asked]))
         if score < lowest:
             best, lowest = hyper, score
     if best is None:
@@ -70,7 +75,7 @@ def _score(errors: Array) -> float:
 
 
 def _candidates(x: Array, y: Array, axes: int) -> list[Hyper]:
-    """Return the likeliest process, and smooth ones should it have caught noise."""
+    """Return smooth processes and, of few rows, the likeliest one too."""
     spread = float(y.std())
     scales = (0.3 * spread, 0.3 * spread, 0.9 * spread, 0.25 * spread)
     layout = x.shape[1] - axes
@@ -79,7 +84,7 @@ def _candidates(x: Array, y: Array, axes: int) -> list[Hyper]:
         for run in AXIS_LENGTHS
         for fixed in LAYOUT_LENGTHS
     ]
-    return [fit_hyper(x, y, axes), *smooth_ones]
+    return [*smooth_ones, *([fit_hyper(x, y, axes)] if len(x) < FEW_ROWS else [])]
 
 
 def _nodes(family: Family, shapes: Array, seen: Array, random: np.random.Generator) -> Array:

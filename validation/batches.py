@@ -15,7 +15,7 @@ import pandas as pd
 from formats import InputError
 from validation.measured import MeasuredWorkload
 
-__all__ = ["Batches", "reconstruct"]
+__all__ = ["Batches", "is_whole", "reconstruct"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -71,6 +71,15 @@ def reconstruct(workload: MeasuredWorkload) -> Batches:
     spans = table.groupby("request")["step"].agg(["min", "max"])
     first, last = spans["min"].to_numpy(np.int64), spans["max"].to_numpy(np.int64)
     return Batches(table, _squares(workload, last, where), first, last)
+
+
+def is_whole(workload: MeasuredWorkload) -> bool:
+    """Return whether the batches of a workload can be reconstructed."""
+    try:
+        reconstruct(workload)
+    except InputError:
+        return False
+    return True
 
 
 def _chunks(needed: Ints, steps: pd.DataFrame, where: str) -> list[tuple[int, int, int]]:

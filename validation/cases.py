@@ -13,7 +13,7 @@ from formats import InputError, did_you_mean, read_table
 from sim.deployment import deploy
 from sim.simulation import Result
 from validation.fit_engine import training
-from validation.measured import MeasuredRun, MeasuredWorkload, load_runs
+from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.regions import by_region, load_of
 from validation.serving import compare, medians, replay
 from validation.steps import judge_workload, summarise
@@ -38,6 +38,7 @@ COLUMNS = (
     "source",
     "licence",
 )
+LONGEST = 1 << 15  # tokens of a request that step tables reach
 SERVING, STEPS, KERNELS, THEORY = "serving", "steps", "kernels", "theory"
 Progress = Callable[[float], None]
 Pair = tuple[MeasuredRun, MeasuredWorkload]
@@ -83,6 +84,8 @@ class Validation:
         (run, workload) -> its simulations.
     kernels, theory, regions : DataFrame
         Errors of kernel times on held-out shapes, queues, loads; empty for a single run.
+    skipped : list of str
+        What could not be judged, and why.
     """
 
     selection: Selection
@@ -93,6 +96,7 @@ class Validation:
     kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
     theory: pd.DataFrame = field(default_factory=pd.DataFrame)
     regions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    skipped: list[str] = field(default_factory=list)
 
     @property
     def step_summary(self) -> pd.DataFrame:
@@ -118,7 +122,7 @@ def select(selection: Selection) -> list[Pair]:
     InputError
         There is no such run or workload.
     """
-    runs = load_runs()
+    runs = all_runs()
     if selection.run is not None and selection.run not in runs:
         hint = did_you_mean(selection.run, runs)
         raise InputError(f"no measured run named {selection.run!r}", "--run", repair=hint)
@@ -153,25 +157,36 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         There is no such run or workload, or its data are bad.
     """
     pairs = select(selection)
-    extra = 3 if selection.everything else 0
-    serving, steps, results = [], [], {}
+    out = Validation(selection, pairs, pd.DataFrame(), pd.DataFrame())
+    serving, steps = [], []
     for i, (run, workload) in enumerate(pairs):
         simulated = replay(run, workload, range(selection.seeds))
-        results[run.name, workload.name] = simulated
-        precision = run.scenario.model.weights or "bf16"
-        serving.append(compare(workload, simulated, precision))
-        steps.append(judge_workload(deploy(run.scenario, 1 << 15), workload))
+        out.results[run.name, workload.name] = simulated
+        serving.append(compare(workload, simulated, run.scenario.model.weights or "bf16"))
+        steps.append(_steps(run, workload, out.skipped))
         if progress:
-            progress((i + 1) / (len(pairs) + extra * len(pairs) / 10))
-    compared = [rows for rows in serving if len(rows)] or serving[:1]
-    out = Validation(selection, pairs, pd.concat(compared), pd.concat(steps), results)
+            progress((i + 1) / len(pairs) * (0.7 if selection.everything else 1.0))
+    out.serving, out.steps = _joined(serving), _joined(steps)
     if selection.everything:
-        out.regions = by_region(
-            out.serving, {(r.name, w.name): load_of(r, w) for r, w in _open(pairs)}
-        )
+        loads = {(run.name, w.name): load_of(run, w) for run, w in _open(pairs)}
+        out.regions = by_region(out.serving, loads)
         out.kernels = kernel_errors()
         out.theory = check_theory()
     return out
+
+
+def _steps(run: MeasuredRun, workload: MeasuredWorkload, skipped: list[str]) -> pd.DataFrame:
+    """Judge the steps of a workload, or note why that cannot be done."""
+    try:
+        return judge_workload(deploy(run.scenario, LONGEST), workload)
+    except InputError as e:
+        skipped.append(f"steps of {e}")
+        return pd.DataFrame()
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return all rows; parts without rows give their columns only where there is nothing else."""
+    return pd.concat([p for p in parts if len(p)] or parts[:1], ignore_index=True)
 
 
 def _open(pairs: list[Pair]) -> Iterator[Pair]:
@@ -220,9 +235,9 @@ def _serving_rows(found: Validation) -> pd.DataFrame:
 
 
 def _step_rows(found: Validation) -> pd.DataFrame:
-    summary = summarise(found.steps)
-    if summary.empty:
+    if found.steps.empty:
         return pd.DataFrame()
+    summary = summarise(found.steps)
     middle = found.steps.groupby(["run", "workload", "kind"], sort=False)
     used = fitted_on()
     keys = list(zip(summary["run"], summary["workload"], strict=True))

@@ -221,7 +221,13 @@ def _line(x: Floats, y: Floats) -> tuple[float, float]:
     return float(first), float(slope)
 
 
-def write_profile(source: Path, target: Path, fitted: list[Fitted], words: str) -> None:
+def write_profile(
+    source: Path,
+    target: Path,
+    fitted: list[Fitted],
+    words: str,
+    script: str = "validation.fit_engine",
+) -> None:
     """Write a profile with the fitted numbers in the place of the old ones.
 
     Parameters
@@ -232,6 +238,8 @@ def write_profile(source: Path, target: Path, fitted: list[Fitted], words: str) 
         New numbers; keys that the profile does not have are left out.
     words : str
         What they were fitted on, for the source of each.
+    script : str
+        What fitted them.
     """
     new = {(f.section, f.key): f for f in fitted}
     section, lines = "", []
@@ -239,7 +247,7 @@ def write_profile(source: Path, target: Path, fitted: list[Fitted], words: str) 
         section = line.strip("[] ") if line.startswith("[") else section
         key = line.split("=")[0].strip()
         found = new.get((section, key))
-        lines.append(_line_of(line, found, words) if found else line)
+        lines.append(_line_of(line, found, f"{script} on {words}") if found else line)
     with atomic_write(target) as path:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -15,10 +15,11 @@ import pandas as pd
 from validation.batches import reconstruct
 from validation.measured import MeasuredWorkload
 
-__all__ = ["bookkeeping", "client_delays", "dispatches", "idle_arrivals"]
+__all__ = ["bookkeeping", "client_delays", "dispatches", "idle_arrivals", "prompt_gpu_times"]
 
 BOUND_S = 3e-4  # an output later than the GPU's end by this much waited for the host
 EVEN = 0.15  # successive decode gaps differ less than this
+TAIL_S = 8e-3  # a prompt step that ends so long after its dispatch was bound by the GPU
 LONGEST_S = 0.5  # longer is a stall, not a dispatch
 Floats = npt.NDArray[np.float64]
 COLUMNS = ["start_s", "tokens", "dispatch_s", "graph_s", "lead_s"]
@@ -155,3 +156,37 @@ def idle_arrivals(workload: MeasuredWorkload) -> pd.DataFrame:
     wait = log.schedule[first] - requests["arrival_s"].to_numpy()
     table = pd.DataFrame({"prompt_tokens": requests["prompt_tokens"], "seconds": wait})
     return table[idle & alone]
+
+
+def prompt_gpu_times(workload: MeasuredWorkload) -> pd.DataFrame:
+    """Return the GPU time of prompt steps where the log shows it.
+
+    Where the log has GPU times, of every prompt step that took longer than its dispatch. Else of
+    prompt steps among decodes whose output came well after their dispatch: from the end of the
+    decode before (its output, or one decode gap after the output before that) to their output.
+
+    Returns
+    -------
+    DataFrame
+        Columns step (row of the log), tokens and seconds.
+    """
+    log = _Log.of(workload)
+    if "gpu_ms" in workload.steps:
+        gpu = workload.steps["gpu_ms"].to_numpy() * 1e-3
+        host = workload.steps["host_ms"].to_numpy() * 1e-3
+        step = np.flatnonzero((log.prefills > 0) & log.judged & (gpu > host))
+        seconds = gpu[step]
+    else:
+        step = np.array([i for i in np.flatnonzero(log.prefills > 0) if _gpu_bound(log, int(i))])
+        step = step.astype(np.int64)
+        before = log.output[step - 2] - log.output[step - 3]
+        seconds = log.output[step] - log.output[step - 2] - before
+    return pd.DataFrame({"step": step, "tokens": log.tokens[step], "seconds": seconds})
+
+
+def _gpu_bound(log: _Log, i: int) -> bool:
+    if not (log.decodes(i - 3, i - 1) and log.decodes(i + 1, i + 1) and log.judged[i]):
+        return False
+    if log.schedule[i] >= log.output[i - 1]:
+        return False
+    return bool(log.output[i] - log.output[i - 1] > TAIL_S)

@@ -1,7 +1,8 @@
 """Runs on real engines: what was asked, what every request, step and second of power did.
 
 A folder holds `runs.toml` (runs, and what no judgement may use), the tables of its README, and one
-scenario per run. The runs on an H200 that come with the project are in `validation/data/h200`.
+scenario per run. Two folders of runs on H200s come with the project: those in `data/h200` train the
+engine profile, those in `data/h200-extra` (other machines, models and loads) never do.
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,18 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from formats import InputError, did_you_mean, read_table, read_toml
 from sim.scenario import Scenario, load_scenario
 
-__all__ = ["H200", "Exclusion", "MeasuredRun", "MeasuredWorkload", "load_runs"]
+__all__ = [
+    "H200",
+    "H200_MORE",
+    "Exclusion",
+    "MeasuredRun",
+    "MeasuredWorkload",
+    "all_runs",
+    "load_runs",
+]
 
 H200 = Path(__file__).parent / "data" / "h200"
+H200_MORE = Path(__file__).parent / "data" / "h200-extra"
 Kind = Literal["open", "closed", "static"]
 Mask = npt.NDArray[np.bool_]
 Parts = dict[str, dict[tuple[str, str], pd.DataFrame]]
@@ -49,6 +59,7 @@ STEPS = (
     "n_preempted",
     "kv_usage",
 )
+MORE_STEPS = ("t_enter", "decode_context_max", "host_ms", "gpu_ms", "gpu_gap_ms")
 POWER = (*KEY, "t", "watts", "sm_mhz", "temp_c", "gpu_util", "energy_mj")
 MARKS = (*KEY, "start", "end")
 SESSIONS = ("arrival_s", "prompt_tokens", "output_tokens", "session", "prefix_tokens")
@@ -76,6 +87,7 @@ class _Index(BaseModel):
     licence: str
     source: str
     date: str
+    suffix: str = Field("", description="added to the names of runs, to tell folders apart")
     runs: list[str] = Field(min_length=1)
     exclusions: list[Exclusion] = []
 
@@ -229,7 +241,7 @@ def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
     index = read_toml(folder / "runs.toml", _Index)
     tables = {
         "requests": read_table(folder / "requests.csv.gz", REQUESTS),
-        "steps": read_table(folder / "steps.csv.gz", STEPS),
+        "steps": read_table(folder / "steps.csv.gz", STEPS, MORE_STEPS),
         "power": read_table(folder / "power.csv.gz", POWER),
     }
     marks = read_table(folder / "marks.csv.gz", MARKS)
@@ -239,7 +251,13 @@ def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
         hint = did_you_mean(unknown[0], index.runs)
         raise InputError(f"run {unknown[0]!r} is not in runs.toml", str(folder), repair=hint)
     _check_exclusions(index, folder)
-    return {name: _run(name, index, parts, marks, folder) for name in index.runs}
+    runs = [_run(name, index, parts, marks, folder) for name in index.runs]
+    return {run.name: run for run in runs}
+
+
+def all_runs() -> dict[str, MeasuredRun]:
+    """Return the runs of every folder that comes with the project."""
+    return load_runs(H200) | load_runs(H200_MORE)
 
 
 def _check_exclusions(index: _Index, folder: Path) -> None:
@@ -260,7 +278,7 @@ def _run(name: str, index: _Index, parts: Parts, marks: pd.DataFrame, folder: Pa
         raise InputError(f"run {name!r} has no rows", str(folder / "marks.csv.gz"))
     workloads = {w: _workload(name, w, index, parts, folder) for w in order}
     scenario = load_scenario(folder / "scenarios" / f"{name}.toml")
-    return MeasuredRun(name, scenario, workloads, index.source, index.licence)
+    return MeasuredRun(name + index.suffix, scenario, workloads, index.source, index.licence)
 
 
 def _workload(run: str, name: str, index: _Index, parts: Parts, folder: Path) -> MeasuredWorkload:
@@ -274,7 +292,7 @@ def _workload(run: str, name: str, index: _Index, parts: Parts, folder: Path) ->
     _check_times(requests, f"{run}/{name}")
     gaps = tuple(e for e in index.exclusions if (e.run, e.workload) == (run, name))
     return MeasuredWorkload(
-        run,
+        run + index.suffix,
         name,
         requests,
         found["steps"].sort_values("t_output").reset_index(drop=True),

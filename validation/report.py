@@ -155,6 +155,8 @@ def _notes(found: Validation) -> Iterable[str]:
                 f"Left out of {run.name} {workload.name}, {gap.start_s:g} to {gap.end_s:g} s: "
                 f"{gap.reason}."
             )
+    for what in found.skipped:
+        yield f"Not judged: {what}."
     yield (
         "Repeating four of these workloads on another machine of the same kind moved TTFT p50 by "
         "7 %, TTFT mean 5 %, TTFT p99 1.4 %, TPOT 1.6 %, E2E 1.6 %, throughput 0.3 %, energy "

@@ -16,15 +16,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.core.clock import gpu_s, prefill_attention_s
-from sim.core.layout import StepTables
 from sim.deployment import Deployment
-from validation.batches import reconstruct
+from validation.clocked import replay_clock
 from validation.measured import MeasuredRun, MeasuredWorkload
 
-__all__ = ["WINDOW_S", "judge_run", "judge_workload", "predict_steps", "summarise"]
+__all__ = [
+    "WINDOW_S",
+    "judge_run",
+    "judge_workload",
+    "predict_steps",
+    "summarise",
+    "window_rows",
+]
 
 WINDOW_S = 0.5
+AS_TABULATED = {"full_clock_gain": 0.0, "capped_gain": 0.0, "throttle_per_k": 0.0}
 PERCENTILE = 0.9
 Floats = npt.NDArray[np.float64]
 
@@ -42,35 +48,20 @@ def predict_steps(deployment: Deployment, workload: MeasuredWorkload) -> pd.Data
     Returns
     -------
     DataFrame
-        One row per step: gpu_s (sum of its kernels at the power cap), host_s (dispatch at the
-        mean host level), step_s (the larger of the two) [s].
+        One row per step: table_s (sum of its kernels as tabulated, near the power cap), gpu_s
+        (the same with the clock's state), host_s (dispatch at the mean host level), step_s (the
+        larger of gpu_s and host_s) [s].
+
+    Raises
+    ------
+    InputError
+        The batches of the log cannot be reconstructed.
     """
-    steps = workload.steps
-    batches = reconstruct(workload)
-    tables = deployment.tables
-    attention = _prompt_attention(tables, batches.chunks, len(steps))
-    complete = np.bincount(batches.last, minlength=len(steps))
-    decodes = steps["n_decode"].to_numpy()
-    columns = zip(
-        steps["prefill_tokens"].to_numpy(),
-        attention,
-        decodes,
-        steps["decode_context"].to_numpy(np.float64),
-        batches.squares,
-        complete + decodes,
-        strict=True,
-    )
-    gpu = np.array([gpu_s(tables, *row) for row in columns])
-    host = _dispatch(deployment, steps)
-    return pd.DataFrame({"gpu_s": gpu, "host_s": host, "step_s": np.maximum(gpu, host)})
-
-
-def _prompt_attention(tables: StepTables, chunks: pd.DataFrame, count: int) -> Floats:
-    pairs = zip(chunks["tokens"].to_numpy(), chunks["past"].to_numpy(), strict=True)
-    seconds = [prefill_attention_s(tables, tokens, past) for tokens, past in pairs]
-    total = np.zeros(count)
-    np.add.at(total, chunks["step"].to_numpy(), seconds)
-    return total
+    table = replay_clock(deployment, workload, None, **AS_TABULATED)["seconds"]
+    gpu = replay_clock(deployment, workload)["seconds"]
+    host = _dispatch(deployment, workload.steps)
+    step = np.maximum(gpu, host)
+    return pd.DataFrame({"table_s": table, "gpu_s": gpu, "host_s": host, "step_s": step})
 
 
 def _dispatch(deployment: Deployment, steps: pd.DataFrame) -> Floats:
@@ -80,7 +71,7 @@ def _dispatch(deployment: Deployment, steps: pd.DataFrame) -> Floats:
     tokens = (steps["prefill_tokens"] + steps["n_decode"]).to_numpy()
     captured = tokens <= knobs["graph_tokens"]
     whole = captured & (steps["n_prefill"] == 0).to_numpy()
-    graph = knobs["graph_dispatch_s"] * 0.5 * (1.0 + level)
+    graph = knobs["graph_dispatch_s"] * (1.0 + knobs["graph_level_share"] * (level - 1.0))
     pieces = np.where(captured, knobs["piecewise_dispatch_s"], knobs["eager_dispatch_s"]) * level
     return np.asarray(np.where(whole, graph, pieces), dtype=np.float64)
 
@@ -96,7 +87,7 @@ def judge_workload(deployment: Deployment, workload: MeasuredWorkload) -> pd.Dat
     """
     predicted = predict_steps(deployment, workload)
     rows = pd.concat(
-        [_decode_rows(workload, predicted), _window_rows(workload, predicted)], ignore_index=True
+        [_decode_rows(workload, predicted), window_rows(workload, predicted)], ignore_index=True
     )
     rows["error"] = rows["gpu_s"] / rows["measured_s"] - 1.0
     rows["host_error"] = rows["step_s"] / rows["measured_s"] - 1.0
@@ -113,7 +104,21 @@ def _decode_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.Data
     return _rows("decode", output[chosen - 1], output[chosen], predicted.iloc[chosen])
 
 
-def _window_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.DataFrame:
+def window_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.DataFrame:
+    """Return measured and predicted time of every half second with prompts.
+
+    Parameters
+    ----------
+    workload : MeasuredWorkload
+        The log.
+    predicted : DataFrame
+        Columns gpu_s and step_s, one row per step [s].
+
+    Returns
+    -------
+    DataFrame
+        kind ("window"), start_s, measured_s, gpu_s, step_s [s].
+    """
     output = workload.steps["t_output"].to_numpy()
     bounds = [(i, j) for i, j in _windows(output) if _counts(workload, i, j)]
     sums = predicted.cumsum().to_numpy()

@@ -82,7 +82,8 @@ def tables(found: Validation) -> list[TextTable]:
     out = [one_workload(found.serving)] if len(found.pairs) == 1 and len(found.serving) else []
     if len(found.pairs) > 1:
         out += [_medians(found), _workloads(found)]
-    out.append(_steps(found))
+    if len(found.steps):
+        out.append(_steps(found))
     if len(found.regions):
         out.append(_regions(found))
     if len(found.kernels):

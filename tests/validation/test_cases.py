@@ -21,17 +21,18 @@ def one():
 
 
 def test_a_selection_is_a_run_a_workload_or_everything():
-    assert len(select(Selection())) == 30
+    assert len(select(Selection())) == 64
     assert len(select(Selection("llama8b_small"))) == 3
     assert [(r.name, w.name) for r, w in select(Selection(RUN, SHORT))] == [(RUN, SHORT)]
     found = select(Selection(None, "conv_r24"))
     assert [run.name for run, _ in found] == ["llama8b_bf16", "llama8b_fp8"]
+    assert len(select(Selection("qwen32b_more"))) == 7
 
 
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        (Selection("llama8b"), "did you mean 'llama8b_fp8'|did you mean 'llama8b_bf16'"),
+        (Selection("llama8b_bf1"), "did you mean 'llama8b_bf16'"),
         (Selection(RUN, "conv_r122"), "did you mean 'conv_r12'"),
         (Selection(None, "conv_r122"), "did you mean 'conv_r12'"),
     ],
@@ -84,6 +85,18 @@ def test_page_of_a_workload_that_is_left_out_has_steps_only():
     assert 'id="steps"' in page
     assert 'id="scatter"' not in page
     assert "kernels of a new shape were compiled" in page
+
+
+def test_steps_of_a_workload_with_preemptions_are_named_not_dropped():
+    found = validate(Selection("llama8b_3000_more", "conv_r20", 1))
+    assert found.steps.empty
+    assert found.skipped == [
+        "steps of llama8b_3000_more/conv_r20: requests were preempted, so their order is not known"
+    ]
+    assert "Not judged: steps of llama8b_3000_more/conv_r20" in report_html(found)
+    row = found.serving.set_index("metric").loc["preemptions"]
+    assert row.measured == 56
+    assert row.predicted == pytest.approx(56, abs=15)
 
 
 def test_tables_of_one_workload_and_of_several(one):

@@ -32,6 +32,7 @@ def made(decodes, exclusions=()):
             "t_output": end,
             "n_prefill": [1] + [0] * decodes,
             "prefill_tokens": [512] + [0] * decodes,
+            "prefill_attn": [512 * 256.5] + [0.0] * decodes,
             "n_decode": [0] + [1] * decodes,
             "decode_context": [0, *range(512, 512 + decodes)],
             "n_preempted": 0,

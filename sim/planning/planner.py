@@ -134,7 +134,7 @@ def _sample(file: PlanFile, ratings: list[Rating], ledger: Ledger) -> Sample:
     limits = {}
     for rating in ratings:
         chip = rating.candidate.accelerator
-        error = capacity_error(rating.deployment.fidelity)
+        error = capacity_error(rating.deployment.fidelity, rating.deployment.spec.kind)
         limits[chip] = file.uncertainty.model or error.limits
         kind = "given" if file.uncertainty.model else error.kind
         source = "plan file" if file.uncertainty.model else error.source

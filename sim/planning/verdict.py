@@ -48,10 +48,9 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     """Return what limits a fleet at the peak of the central world, in figures and words."""
     quarter = quarter_names(file.horizon)[rating.peak_quarter]
     count = int(fleet.replicas[0, rating.peak_quarter])
-    nodes = int(fleet.nodes[0, rating.peak_quarter])
     trial, bench = rating.trial, rating.bench
     if trial is None or bench is None:
-        words = f"{count} replicas on {nodes} nodes keep every batch deadline in {quarter}"
+        words = f"{count} replicas keep every batch deadline in {quarter}"
         return Verdict("saturation", float("nan"), 0.0, 0.0, words)
     peak = float(rating.peak_rates.sum())
     most = rating.serves(count)
@@ -59,8 +58,7 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     limit, why = _limit(rating)
     tightest = trial.tightest
     words = (
-        f"{count} replicas on {nodes} nodes, spares included, serve the peak of {peak:.3g} "
-        f"requests/s in {quarter}: {tightest.says() if tightest else 'no objective is set'}; "
+        f"{count} replicas serve the peak of {peak:.3g} requests/s in {quarter}: {tightest.says() if tightest else 'no objective is set'}; "
         f"they serve up to {most:.3g} requests/s, where {why}, and saturate at "
         f"{saturation:.3g} requests/s"
     )

@@ -63,7 +63,7 @@ def sentences(result: PlanResult) -> Iterable[str]:
     second = next((o for o in result.options if o.fits and o.rating.candidate.name != name), None)
     if second is not None:
         more = 100 * (second.present / best.present - 1)
-        yield f"Next best accelerator: {second.name}, {more:.0f} % dearer."
+        yield f"Next best candidate: {second.name}, {more:.0f} % dearer."
     for key, cost in best.per_request.items():
         yield f"A request of {key} costs {cost:.3g} {coin}."
     for key, cost in best.per_user_month.items():

@@ -37,3 +37,16 @@ def test_a_plan_says_how_to_run_it(path):
     text = path.read_text()
     assert f"roofcast plan examples/plans/{path.name}" in text
     assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_the_plan_in_the_manual_can_be_read(tmp_path):
+    manual = (Path(__file__).resolve().parents[2] / "docs" / "planning.md").read_text()
+    block = manual.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "plan.toml").write_text(block)
+    file = load_plan(tmp_path / "plan.toml")
+    assert [c.name for c in expand(file.candidates, file.model)] == [
+        "h200-sxm fp8 tp1",
+        "l40s fp8 tp1",
+    ]
+    sections = {name for name in type(file).model_fields if name not in ("schema_version", "name")}
+    assert all(f"`[{name}]`" in manual or f"`[[{name}]]`" in manual for name in sections)

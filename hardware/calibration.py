@@ -5,19 +5,16 @@
 """
 
 import gzip
-import json
 from pathlib import Path
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
 
 from formats import InputError, atomic_write
-from formats.files import check
 from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration, save_calibration
 from hardware.calibration_fit import fit, fit_coefficients, fit_family
 from hardware.calibration_judge import judged, residual_table
-from hardware.calibration_traces import read_traces
+from hardware.calibration_traces import read_about, read_traces
 from hardware.kernels import chip_of
 from hardware.specs import AcceleratorSpec
 
@@ -35,22 +32,14 @@ __all__ = [
 ]
 
 
-class _About(BaseModel):
-    """What ``about.json`` in a trace folder says."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    source: str = Field(min_length=3, description="device, driver, software, script")
-    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="day measured")
-
-
 def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
     """Fit the traces of a folder and write the calibration with its table of errors.
 
     Parameters
     ----------
     traces : Path
-        Folder of trace tables; ``about.json`` in it may give ``source`` and ``date``.
+        Folder of trace tables; ``about.json`` in it may give ``source``, ``date`` and rows to
+        leave out.
     spec : AcceleratorSpec
         The accelerator measured.
     out : Path
@@ -70,7 +59,7 @@ def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
     """
     if out.suffix != ".toml":
         raise InputError(f"{out.name} must end in .toml", "out", repair=f"use {out.stem}.toml")
-    tables, about, chip = read_traces(traces), _about(traces), chip_of(spec)
+    tables, about, chip = read_traces(traces), read_about(traces), chip_of(spec)
     made = fit(tables, chip, out.stem, about.source, about.date)
     if not made.families:
         what = f"{spec.name} has no peak for any type measured in {traces}"
@@ -81,14 +70,3 @@ def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
         text = errors.to_csv(index=False, float_format="%.4g", lineterminator="\n")
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
     return errors
-
-
-def _about(folder: Path) -> _About:
-    path = folder / "about.json"
-    if not path.exists():
-        return _About(source=f"traces in a folder named {folder.name}", date="1970-01-01")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise InputError(f"cannot be read: {e}", str(path), repair="mend or remove it") from None
-    return check(content, _About, str(path))

@@ -1,6 +1,6 @@
 """Fit kernel forms and their residuals to traces."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,13 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from hardware.calibration_data import Calibration, FamilyFit
-from hardware.calibration_mixed import MIXED, MIXED_PARTS, mixed_table
+from hardware.calibration_mixed import (
+    MIXED,
+    MIXED_PARTS,
+    mixed_table,
+    uneven_errors,
+    uneven_table,
+)
 from hardware.kernels_families import FAMILIES, Family
 from hardware.kernels_forms import Array, Chip, Coefficients
 from hardware.kernels_residual import condition, fit_hyper
@@ -17,7 +23,12 @@ __all__ = ["fit", "fit_coefficients", "fit_family"]
 
 PULL = 0.03  # weight of a coefficient's log distance from its start, against errors in log time
 ROBUST = 0.05  # log error above which a point counts less
-BOUNDS = {"sharpness": (1.0, 12.0), "balance": (1.0, 12.0), "memory": (0.05, 1.0)}
+BOUNDS = {
+    "sharpness": (1.0, 12.0),
+    "balance": (1.0, 12.0),
+    "memory": (0.05, 1.0),
+    "empty": (0.05, 1.0),
+}
 FEWEST_FOR_RESIDUAL = 4
 MOST_POINTS = 1500  # points kept for a residual
 
@@ -40,7 +51,10 @@ def fit(
             table = traces[name]
             if name == MIXED:
                 table = mixed_table(table, made, chip)
-            fitted = fit_family(family, table, chip, made.start(family))
+            more = None
+            if name == "attention_decode" and len(uneven := uneven_table(traces)):
+                more = uneven_errors(uneven, chip)
+            fitted = fit_family(family, table, chip, made.start(family), more)
             made = replace(made, families={**made.families, name: fitted})
     return made
 
@@ -50,11 +64,20 @@ def _possible(family: Family, chip: Chip, made: Calibration) -> bool:
     return family.precision in ("", *chip.peaks) and parts <= set(made.families)
 
 
-def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficients) -> FamilyFit:
-    """Fit one family: coefficients of its form, then the residual process."""
+def fit_family(
+    family: Family,
+    table: pd.DataFrame,
+    chip: Chip,
+    start: Coefficients,
+    more: Callable[[Coefficients], Array] | None = None,
+) -> FamilyFit:
+    """Fit one family: coefficients of its form, then the residual process.
+
+    `more` returns log errors of further measurements, which the coefficients are fitted to also.
+    """
     shapes = table[list(family.extents)].to_numpy(dtype=float)
     seconds = table["s"].to_numpy(dtype=float)
-    coefficients = fit_coefficients(family, shapes, seconds, chip, start)
+    coefficients = fit_coefficients(family, shapes, seconds, chip, start, more)
     shape = family.shape(*shapes.T)
     left = np.log(seconds / family.form(shape, chip, coefficients))
     if len(left) < FEWEST_FOR_RESIDUAL or family.features is None:
@@ -65,20 +88,28 @@ def fit_family(family: Family, table: pd.DataFrame, chip: Chip, start: Coefficie
 
 
 def fit_coefficients(
-    family: Family, shapes: Array, seconds: Array, chip: Chip, start: Coefficients
+    family: Family,
+    shapes: Array,
+    seconds: Array,
+    chip: Chip,
+    start: Coefficients,
+    more: Callable[[Coefficients], Array] | None = None,
 ) -> dict[str, float]:
     """Fit a form's coefficients to measured seconds: robust least squares on log time.
 
-    Each coefficient is pulled weakly to its start, so that few points move it little.
+    Each coefficient is pulled weakly to its start, so that few points move it little; those that
+    only `more` can tell (`Family.uneven`) stay at their start without it.
     """
-    names = list(family.start)
+    kept = {} if more else {name: start.get(name, family.start[name]) for name in family.uneven}
+    names = [name for name in family.start if name not in kept]
     first = np.log([start.get(name, family.start[name]) for name in names])
     shape, measured = family.shape(*shapes.T), np.log(seconds)
 
     def errors(logs: Array) -> Array:
-        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        values = kept | dict(zip(names, np.exp(logs).tolist(), strict=True))
         left = np.log(family.form(shape, chip, values)) - measured
-        return np.concatenate([left, PULL * (logs - first)])
+        further = [more(values)] if more else []
+        return np.concatenate([left, *further, PULL * (logs - first)])
 
     low, high = np.log([BOUNDS.get(name, (1e-12, 1e6)) for name in names]).T
     inside = np.clip(first, low + 1e-3, high - 1e-3)
@@ -90,7 +121,8 @@ def fit_coefficients(
         f_scale=ROBUST,
         diff_step=np.full(len(names), 1e-3),
     )
-    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    fitted = kept | dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    return {name: fitted[name] for name in family.start}
 
 
 def _launch(table: pd.DataFrame | None) -> dict[str, float]:

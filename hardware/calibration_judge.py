@@ -69,7 +69,8 @@ def _by_form(known: _Table, asked: _Table) -> Array:
 
 def _by_roofline(known: _Table, asked: _Table) -> Array:
     """Launch + max(FLOPs, bytes over their peaks), three shares fitted."""
-    roofline = replace(known.family, form=_roofline(known.family), start=_ROOFLINE_START)
+    form = _roofline(known.family)
+    roofline = replace(known.family, form=form, start=_ROOFLINE_START, uneven=())
     fitted = replace(known, family=roofline, start=_ROOFLINE_START).fitted()
     return roofline.form(asked.shape(), known.chip, fitted)
 
@@ -147,7 +148,7 @@ def held_out(
 def _table(calibration: Calibration, name: str, chip: Chip) -> _Table:
     family, fit = FAMILIES[name], calibration.families[name]
     formed = family.form(family.shape(*fit.shapes.T), chip, fit.coefficients)
-    start = calibration.start(family)
+    start = {**calibration.start(family), **{n: fit.coefficients[n] for n in family.uneven}}
     seconds = formed * np.exp(fit.log_residual)
     return _Table(family, chip, start, fit.hyper, fit.shapes, seconds)
 

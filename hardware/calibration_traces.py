@@ -1,36 +1,43 @@
 """Reading folders of kernel traces: one CSV (plain or .gz) per kind of kernel, in microseconds."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
 
 from formats import InputError, did_you_mean, read_table
+from formats.files import check
 from hardware.kernels_families import BYTES_PER_ELEMENT, COPY_PATHS, FAMILIES
 from hardware.kernels_forms import GEMM_TYPES
 
-__all__ = ["TRACE_COLUMNS", "read_traces"]
+__all__ = ["TRACE_COLUMNS", "About", "LeftOut", "read_about", "read_traces"]
 
 _HEADS = ("n_heads", "n_kv_heads", "head_dim")
 _DECODE = (*_HEADS, "batch", "context", "us")
 _PREFILL = (*_HEADS, "batch", "q_len", "past_len", "us")
+_ELEMENTWISE = ("op", "tokens", "width", "bytes", "us")
 _EXPERTS = ("experts", "top_k", "hidden", "intermediate")
 _BY_CACHE = ("attention_decode", "attention_prefill")
 TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
     **{f"gemm_{dtype}": ("dtype", "m", "n", "k", "us") for dtype in GEMM_TYPES},
     "gemm_sparse24_bf16": ("m", "n", "k", "dense_us", "sparse24_us"),
     "attention_decode": _DECODE,
+    "attention_decode_extra": _DECODE,
     "attention_decode_fp8": _DECODE,
     "attention_prefill": _PREFILL,
     "attention_prefill_fp8": _PREFILL,
     "attention_prefill_extra": _PREFILL,
     "attention_mixed": (*_HEADS, "seqs_q_context", "us"),
+    "attention_uneven": (*_HEADS, "seqs_q_context", "us"),
     "attention_unfused": (
         *("n_heads", "head_dim", "q_len", "unfused_us", "flash_us"),
         "unfused_peak_mb",
     ),
-    "elementwise": ("op", "tokens", "width", "bytes", "us"),
+    "elementwise": _ELEMENTWISE,
+    "elementwise_engine": _ELEMENTWISE,
     **{name: (*_EXPERTS, "tokens", "us") for name in FAMILIES if name.startswith("moe_")},
     "memory": ("op", "bytes", "us"),
     "launch": ("case", "kernels", "us_per_kernel"),
@@ -52,6 +59,39 @@ _RENAMES = {
 }
 
 
+class LeftOut(BaseModel):
+    """Rows of a table that nothing is fitted to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kinds: tuple[str, ...] = Field(min_length=1, description="tables, such as gemm_bf16")
+    column: str = Field(min_length=1, description="column looked at")
+    value: float = Field(description="rows with this value are left out")
+    reason: str = Field(min_length=3, description="why they are not to be trusted")
+
+
+class About(BaseModel):
+    """What ``about.json`` in a trace folder says."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    source: str = Field(min_length=3, description="device, driver, software, script")
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="day measured")
+    leave_out: tuple[LeftOut, ...] = Field((), description="rows that are not to be trusted")
+
+
+def read_about(folder: Path) -> About:
+    """Read ``about.json`` of a trace folder, if there is one."""
+    path = folder / "about.json"
+    if not path.exists():
+        return About(source=f"traces in a folder named {folder.name}", date="1970-01-01")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise InputError(f"cannot be read: {e}", str(path), repair="mend or remove it") from None
+    return check(content, About, str(path))
+
+
 def read_traces(folder: Path) -> dict[str, pd.DataFrame]:
     """Read a folder of traces.
 
@@ -65,7 +105,7 @@ def read_traces(folder: Path) -> dict[str, pd.DataFrame]:
     -------
     dict
         Family name -> table with the family's extents and ``s`` (seconds); also
-        ``attention_mixed`` and ``launch`` where present.
+        ``attention_mixed``, ``attention_uneven`` and ``launch`` where present.
 
     Raises
     ------
@@ -79,11 +119,28 @@ def read_traces(folder: Path) -> dict[str, pd.DataFrame]:
         allowed = ", ".join(f"{kind}.csv" for kind in TRACE_COLUMNS)
         raise InputError("holds no trace table", str(folder), allowed, "name one of these")
     tables: dict[str, pd.DataFrame] = {}
+    about = read_about(folder)
     for kind, path in found.items():
-        for name, table in _split(kind, _read(kind, path), path).items():
+        trusted = _trusted(kind, _read(kind, path), about)
+        for name, table in _split(kind, trusted, path).items():
             parts = [tables[name], table] if name in tables else [table]
-            tables[name] = pd.concat(parts, ignore_index=True)
+            tables[name] = _once(pd.concat(parts, ignore_index=True))
     return tables
+
+
+def _trusted(kind: str, table: pd.DataFrame, about: About) -> pd.DataFrame:
+    for part in about.leave_out:
+        if kind in part.kinds and part.column in table:
+            table = table[table[part.column].astype(float) != part.value]
+    return table.reset_index(drop=True)
+
+
+def _once(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per shape, the mean where one was measured in several files."""
+    shape = [column for column in table if column not in ("s", "seqs_q_context")]
+    if len(shape) + 1 < len(table.columns) or not table.duplicated(shape).any():
+        return table
+    return table.groupby(shape, as_index=False, sort=False)["s"].mean()
 
 
 def _kind(path: Path) -> str:
@@ -117,7 +174,7 @@ def _split(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame
     renames = {k: v for k, v in _RENAMES.items() if k in table}
     table = table.rename(columns=renames)
     table["s"] = table.pop("us").astype(float) * 1e-6
-    if kind == "elementwise":
+    if kind in ("elementwise", "elementwise_engine"):
         _check_words(table["op"], BYTES_PER_ELEMENT, path)
         return {f"elementwise_{op}": part for op, part in table.groupby("op")}
     if kind == "memory":
@@ -125,7 +182,7 @@ def _split(kind: str, table: pd.DataFrame, path: Path) -> dict[str, pd.DataFrame
         return {str(op): part for op, part in parts if op in COPY_PATHS}
     if kind.startswith(_BY_CACHE):
         return _by_cache(kind, table, path)
-    if kind == "attention_mixed":
+    if kind in ("attention_mixed", "attention_uneven"):
         _check_sequences(table["seqs_q_context"], path)
     elif kind in FAMILIES:
         table = table[[*FAMILIES[kind].extents, "s"]]

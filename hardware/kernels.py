@@ -20,10 +20,12 @@ from numpy.typing import ArrayLike
 from formats import InputError, did_you_mean
 from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration
+from hardware.kernels_attention import decode_pace, items_per_sequence
 from hardware.kernels_experts import inclusion, touched_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES, Family
 from hardware.kernels_forms import GEMM_TYPES, Array, Chip
-from hardware.kernels_mixed import longest_context, padded_context
+from hardware.kernels_mixed import longest_context, uneven_factor
+from hardware.kernels_schedule import near_s
 from hardware.kernels_surface import Surface, make_surface
 from hardware.specs import AcceleratorSpec
 
@@ -44,7 +46,9 @@ CALIBRATIONS = Path(__file__).parent / "data" / "calibrations"
 PATHS = {"hbm": "copy_cold", "l2": "copy_l2", "h2d": "h2d_pinned", "d2h": "d2h_pinned"}
 WIDEST_UNIT = 20e12  # FLOP/s of 16-bit products; an SM of an H200 has 7.5e12, of a B200 15e12
 MOST_UNITS = 1024
+KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 Fidelity = Literal["measured", "datasheet"]
+Heads = tuple[int, int, int]
 
 
 def chip_of(spec: AcceleratorSpec) -> Chip:
@@ -249,11 +253,57 @@ class KernelModel:
         layout = (heads, kv_heads, head_dim)
         most = longest_context(batch, context, spread) if longest is None else longest
         decoding, new = np.asarray(batch, float), np.asarray(q, float)
-        mean = np.maximum(padded_context(context, spread), 1)
-        first = self.attention_decode(np.maximum(decoding, 1), mean, *layout, kv_dtype)
+        sequences, mean = np.maximum(decoding, 1), np.maximum(context, 1)
+        first = self.attention_decode(sequences, mean, *layout, kv_dtype)
+        first = first * self._uneven_each(sequences, mean, spread, layout, kv_dtype)
         second = self.attention_prefill(np.maximum(new, 1), past, *layout, kv_dtype, chunks)
         parts = (np.where(decoding > 0, first, 0.0), np.where(new > 0, second, 0.0))
-        return self.time("attention_mixed", *parts, batch, spread, most, new * chunks, *layout)
+        return self.time("attention_mixed", *parts, most, new * chunks, *layout)
+
+    def _uneven_each(
+        self, batch: Array, context: ArrayLike, spread: ArrayLike, layout: Heads, kv_dtype: str
+    ) -> Array:
+        """Return `attention_uneven` of corresponding elements, in place of every combination."""
+        each = np.broadcast_arrays(batch, np.asarray(context, float), np.asarray(spread, float))
+        apart = [np.unique(values, return_inverse=True) for values in each]
+        n, c, s = (values for values, _ in apart)
+        grid = self.attention_uneven(n, c, s, *layout, kv_dtype)
+        factor: Array = grid[tuple(place.reshape(each[0].shape) for _, place in apart)]
+        return factor
+
+    def attention_uneven(
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        spread: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        kv_dtype: str = "bf16",
+    ) -> Array:
+        """Return by what factor uneven contexts slow one layer's decode attention.
+
+        Expected over lognormal contexts in random order; most where the sequences' items just
+        fill the units, little for few sequences (split to fill them) and very many.
+
+        Parameters
+        ----------
+        batch, context, spread : array (N,), (C,), (S,)
+            Sequences, mean KV tokens, deviation over mean of the contexts.
+
+        Returns
+        -------
+        array (N, C, S)
+            On the time of `attention_decode` averaged over a block of 128 tokens of context.
+        """
+        name = self._attention("attention_decode", kv_dtype)
+        fit, shape = self._fit(name), FAMILIES[name].shape(1, 1, heads, kv_heads, head_dim)
+        pace = decode_pace(shape, self.chip, fit.coefficients, KV_BYTES[kv_dtype]).scalar()
+        items = items_per_sequence(heads, kv_heads)
+        n, c, s = (np.atleast_1d(np.asarray(v, float)) for v in (batch, context, spread))
+        factor = uneven_factor(n, c, s, items, pace)
+        even = near_s(n[:, None], c, items, pace)[:, :, None]
+        return 1 + (factor - 1) * even / (even + fit.coefficients["launch_s"])
 
     def attention_unfused(self, q: ArrayLike, heads: int, head_dim: int) -> Array:
         """Return the time of causal attention as separate product and softmax kernels [s]."""

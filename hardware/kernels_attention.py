@@ -3,8 +3,15 @@
 import numpy as np
 
 from hardware.kernels_forms import Array, Chip, Coefficients, Shape, soft_maximum
+from hardware.kernels_schedule import BLOCK_TOKENS, Pace, even_s
 
-__all__ = ["attention_decode", "attention_mixed", "attention_prefill", "attention_unfused"]
+__all__ = [
+    "attention_decode",
+    "attention_mixed",
+    "attention_prefill",
+    "attention_unfused",
+    "decode_pace",
+]
 
 ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
 FULL_SHARE = 0.8  # of the units busy with tiles: FlashAttention-3 splits no context from here on
@@ -12,21 +19,46 @@ SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
 ROUNDING = 1e-9  # so that exactly full waves stay so
 
 
-def attention_decode(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2) -> Array:
-    """Return the time of one new token per sequence over its KV cache [s].
+def attention_decode(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2.0) -> Array:
+    """Return the time of one new token per sequence over its KV cache, contexts alike [s].
 
-    Work items are (sequence, KV head, split of the context), in waves over the units, each with a
-    start-up time; the cache is read once, by heads padded to 64 rows of a matrix unit.
+    Work items are (sequence, KV head, split of the context), scheduled as `kernels_schedule` says.
     """
-    batch, context, d = shape["batch"], shape["context"], shape["head_dim"]
-    items = batch * shape["kv_heads"]
-    splits = _splits(items, context, chip.units)
-    start = np.ceil(items * splits / chip.units - ROUNDING) * c["tile_s"]
-    memory = items * context * d * 2 * kv_bytes / (chip.memory * c["memory"])
-    rows = np.maximum(shape["heads"] / shape["kv_heads"], 64)
-    compute = items * context * 4 * rows * d / (chip.attention_peak * c["matrix"])
-    combine = c["split_s"] * (1 - 1 / splits)
-    return c["launch_s"] + combine + start + np.maximum(memory, compute)
+    batch, context = shape["batch"], shape["context"]
+    pace = decode_pace(shape, chip, c, kv_bytes)
+    busy, splits = even_s(batch, context, shape["kv_heads"] * _row_tiles(shape), pace)
+    return c["launch_s"] + c["split_s"] * (1 - 1 / splits) + busy
+
+
+def _row_tiles(shape: Shape) -> Array:
+    """Return tiles of query rows over one KV head: all its query heads, 128 rows each."""
+    tiles: Array = np.ceil(shape["heads"] / shape["kv_heads"] / ATTENTION_ROWS)
+    return tiles
+
+
+def items_per_sequence(heads: int, kv_heads: int) -> int:
+    """Return the work items of a sequence before its context is split."""
+    return kv_heads * -(-heads // kv_heads // ATTENTION_ROWS)
+
+
+def decode_pace(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2.0) -> Pace:
+    """Return how fast decode attention works off blocks of the KV cache.
+
+    A block's keys and values are read once, at the share `memory` of the bandwidth when all units
+    read and at most `unit` shares of one unit's part when few do; its rows are padded to 64 of a
+    matrix unit.
+    """
+    d, kv_heads = shape["head_dim"], shape["kv_heads"]
+    rows = np.maximum(shape["heads"] / kv_heads / _row_tiles(shape), 64)
+    tokens = BLOCK_TOKENS[kv_bytes]
+    moved = tokens * d * 2 * kv_bytes
+    all_busy = moved * chip.units / (chip.memory * c["memory"])
+    few_busy = all_busy * c["memory"] / np.maximum(c["unit"], c["memory"])
+    unit_peak = chip.attention_peak * min(c["matrix"], 1.0) / chip.units
+    compute = tokens * 4 * rows * d / unit_peak
+    block_s = np.maximum(all_busy, compute)
+    alone = block_s / np.maximum(few_busy, compute)
+    return Pace(chip.units, block_s, alone, c["tile_s"] / block_s, c["empty"], tokens)
 
 
 def _splits(items: Array, context: Array, units: int) -> Array:
@@ -62,26 +94,21 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float
 
 
 def attention_mixed(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-    """Return the time of uneven decoding sequences beside a prefill chunk, in one call [s].
+    """Return the time of decoding sequences beside a prefill chunk, in one call [s].
 
-    `decode_s` and `prefill_s` of the shape are the times of each part alone, at the mean context.
-    One launch is saved. Decoding alone, uneven contexts leave units idle: by `uneven` times their
-    coefficient of variation (`spread`), less when each unit has many items to even out. Beside a
-    chunk whose tiles fill the units, no context is split any more (else into `splits`), so the
-    `longest` one takes a unit a time of its own, which the rest may not cover.
+    `decode_s` and `prefill_s` of the shape are the times of each part alone. One launch is saved.
+    Beside a chunk whose tiles fill the units, no context is split any more (else into `splits`),
+    so the `longest` one takes a unit a time of its own, which the rest may not cover.
     """
     launch, kv, d = c["launch_s"], shape["kv_heads"], shape["head_dim"]
     decode = np.maximum(shape["decode_s"] - launch, 0)
     chunk = np.maximum(shape["prefill_s"] - launch, 0)
-    per_unit = shape["batch"] * kv / chip.units
-    idle = c["uneven"] * shape["spread"] * np.minimum(1, 4 * per_unit)
-    alone = decode * (1 + idle / (1 + c["items"] * per_unit))
     tiles = kv * np.ceil(shape["q"] * shape["heads"] / kv / ATTENTION_ROWS)
     splits = np.where(tiles >= FULL_SHARE * chip.units, 1.0, c["splits"])
     unit_bytes = chip.memory * c["unit_memory"] / chip.units
     straggler = shape["longest"] * d * 4 / unit_bytes / splits
     beside = soft_maximum(decode + chunk, straggler, c["sharpness"])
-    return launch + np.where(shape["q"] > 0, np.where(shape["batch"] > 0, beside, chunk), alone)
+    return launch + np.where((decode > 0) & (chunk > 0), beside, decode + chunk)
 
 
 def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:

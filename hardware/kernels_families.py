@@ -18,7 +18,8 @@ from hardware.kernels_forms import GEMM_TYPES, Array, Chip, Coefficients, GemmTy
 
 __all__ = ["BYTES_PER_ELEMENT", "COPY_PATHS", "FAMILIES", "Family", "family"]
 
-# Bytes read and written per element of an element-wise operation: bf16 activations, fp32 logits.
+# Bytes read and written per element of an element-wise operation: bf16 activations, fp32 logits;
+# sampling copies bf16 logits to fp32, adds noise, and searches.
 BYTES_PER_ELEMENT = {
     "rms_norm_fused_add": 8.0,
     "rms_norm_add_unfused": 8.0,
@@ -28,6 +29,17 @@ BYTES_PER_ELEMENT = {
     "add": 6.0,
     "argmax": 4.0,
     "softmax_sample": 12.0,
+    # As a compiler fuses them inside an engine: with the quantisation that follows, cache writes.
+    "norm_compiled": 8.0,
+    "norm_quant_compiled": 7.0,
+    "silu_compiled": 6.0,
+    "silu_quant_compiled": 5.0,
+    "quant_compiled": 3.0,
+    "rotary_compiled": 4.0,
+    "qk_norm_compiled": 4.0,
+    "kv_write": 4.0,
+    "kv_write_fp8": 3.0,
+    "sample": 14.0,
 }
 COPY_PATHS = ("copy_cold", "copy_l2", "h2d_pinned", "d2h_pinned")
 
@@ -56,6 +68,8 @@ class Family:
         Peak that the form needs; empty where any chip will do.
     breaks : tuple of float
         Extents of the first axis at which the features jump.
+    uneven : tuple of str
+        Coefficients that only batches of uneven sequences can tell.
     """
 
     name: str
@@ -68,6 +82,7 @@ class Family:
     parent: str = ""
     precision: str = ""
     breaks: tuple[float, ...] = ()
+    uneven: tuple[str, ...] = ()
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -150,10 +165,12 @@ _BLOCKED_START = {
 }
 _DECODE_START = {
     "memory": 0.9,
+    "unit": 1.5,
     "matrix": 0.6,
     "tile_s": 2e-6,
-    "split_s": 2e-6,
-    "launch_s": 5e-6,
+    "split_s": 1e-6,
+    "launch_s": 7e-6,
+    "empty": 0.5,
 }
 _PREFILL_START = {
     "matrix": 0.65,
@@ -165,8 +182,6 @@ _PREFILL_START = {
     "sharpness": 2.0,
 }
 _MIXED_START = {
-    "uneven": 0.4,
-    "items": 0.5,
     "unit_memory": 1.1,
     "splits": 3.0,
     "launch_s": 6e-6,
@@ -262,7 +277,8 @@ _HEADS = ("heads", "kv_heads", "head_dim")
 def _decode_family(name: str, kv_bytes: float) -> Family:
     form = partial(attention.attention_decode, kv_bytes=kv_bytes)
     axes, parent = ("batch", "context"), "" if kv_bytes == 2 else "attention_decode"
-    return Family(name, axes, _HEADS, form, _DECODE_START, _decode_features, parent=parent)
+    start, features, uneven = _DECODE_START, _decode_features, ("unit", "empty")
+    return Family(name, axes, _HEADS, form, start, features, parent=parent, uneven=uneven)
 
 
 def _prefill_family(name: str, kv_bytes: float) -> Family:
@@ -281,7 +297,7 @@ _LISTED = [
     _prefill_family("attention_prefill_fp8", 1),
     Family(
         "attention_mixed",
-        ("decode_s", "prefill_s", "batch", "spread", "longest", "q"),
+        ("decode_s", "prefill_s", "longest", "q"),
         _HEADS,
         attention.attention_mixed,
         _MIXED_START,

@@ -55,7 +55,10 @@ class HostTimes(_Strict):
 class GpuExtras(_Strict):
     """GPU time that kernel tables do not hold."""
 
-    sequence_per_layer: Quantity = Field(description="decode attention, per sequence [s]")
+    attention_per_layer: Quantity = Field(
+        description="decode attention of a layer beyond its table: the merge of splits [s]"
+    )
+    attention_per_sequence: Quantity = Field(description="the same, per sequence [s/request]")
     piecewise_gap_per_layer: Quantity = Field(description="between graph pieces of a step [s]")
     padding_experts: Quantity = Field(description="share of padding rows with own experts [1]")
     expert_routing_per_layer: Quantity = Field(description="router kernels, per layer [s]")

@@ -26,6 +26,7 @@ from workloads.counts import (
     linear_layers,
     lm_head_flops,
 )
+from workloads.elementwise import Fusion
 from workloads.models import ModelSpec
 from workloads.precision import precision
 
@@ -98,6 +99,8 @@ class StepTimeModel:
         Zipf exponent of the experts' popularity.
     communication : Communication, optional
         Collectives of a step; None = one rank.
+    fusion : {"compiled", "kernels", "none"}
+        How element-wise operations are fused (`workloads.elementwise`).
     """
 
     kernels: KernelModel
@@ -106,6 +109,7 @@ class StepTimeModel:
     parallel: Parallelism = field(default_factory=Parallelism)
     popularity: float = 0.0
     communication: Communication | None = None
+    fusion: Fusion = "compiled"
 
     @property
     def tp(self) -> int:
@@ -156,7 +160,7 @@ class StepTimeModel:
         )
 
     def _elementwise_s(self, total: Array, tokens: Array) -> Array:
-        for op in elementwise_ops(self.model, self.tp):
+        for op in elementwise_ops(self.model, self.tp, fusion=self.fusion):
             if op.tokens == "all":
                 name = ALIKE.get(op.op, op.op)
                 total += op.count * self.kernels.elementwise(name, tokens, op.width)
@@ -168,7 +172,7 @@ class StepTimeModel:
         for gemm in linear_layers(self.model, self.tp):
             if gemm.tokens == "logits":
                 total += gemm.count * self.kernels.gemm(sequences, gemm.n, gemm.k, gemm.dtype)
-        for op in elementwise_ops(self.model, self.tp, greedy=True):
+        for op in elementwise_ops(self.model, self.tp, greedy=True, fusion=self.fusion):
             if op.tokens == "logits":
                 total += op.count * self.kernels.elementwise(op.op, sequences, op.width)
         return total + (self.communication.head_s(sequences) if self.communication else 0.0)
@@ -187,9 +191,10 @@ class StepTimeModel:
                 total += (group.count / WINDOW.size) * self.kernels.attention_decode(
                     sequences, seen, heads, kv_heads, dim, self.kv_word
                 )
-        per_sequence = self.extras.sequence_per_layer.value * self.model.layers
+        per_sequence = self.extras.attention_per_sequence.value * sequences
+        extra = (self.extras.attention_per_layer.value + per_sequence) * self.model.layers
         merged = self.communication.merge_s(sequences) if self.communication else 0.0
-        return total + per_sequence * sequences + self._absorbed_s(sequences) + merged
+        return total + extra + self._absorbed_s(sequences) + merged
 
     @property
     def kv_word(self) -> str:
@@ -209,7 +214,8 @@ class StepTimeModel:
         array (N, C, SPREADS)
             By deviation over mean, in steps of `SPREAD_STEP`.
         """
-        total, even = np.zeros((sequences.size, contexts.size, SPREADS)), 0.0
+        total = np.zeros((sequences.size, contexts.size, SPREADS))
+        even = np.zeros((sequences.size, contexts.size, 1))
         for group in attention_layers(self.model, self.tp):
             heads, kv_heads, dim, _ = group.shape("decode")
             seen = np.minimum(contexts + 1.0, group.window or np.inf)
@@ -220,7 +226,7 @@ class StepTimeModel:
             alike = np.minimum(contexts / (2.0 * (group.window or np.inf)), 1.0)[:, None]
             total += weight * (alike + (1.0 - alike) * factor)
             even = even + weight
-        return total / even - 1.0
+        return np.asarray(total / even - 1.0)
 
     def _absorbed_s(self, sequences: Array) -> Array:
         """Return seconds of the absorbed projections that MLA adds to decoding."""

@@ -19,7 +19,7 @@ import pandas as pd
 
 from policies.ordering import FirstComeFirstServed
 from policies.rules import Ordering
-from sim.core.layout import StepTables
+from sim.core.layout import SPREADS, StepTables
 from sim.deployment import deploy
 from sim.records import to_records
 from sim.replica import Replica
@@ -99,19 +99,19 @@ def toy_tables(
         head_s=np.zeros(seqs + 1),
         decode_s=decode_s * np.arange(seqs + 1.0)[:, None] * contexts[None, :],
         prefill_s=prefill_s * pairs,
-        uneven=np.zeros(seqs + 1),
+        uneven=np.zeros((seqs + 1, CONTEXTS, SPREADS)),
         bounds=np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]),
         linear_bytes=np.full(tokens + 1, 1e9),
         compute_share=np.minimum(1.0, count / tokens),
-        counts=np.array([1e9, 1e8, 1e5, 1e5, 1e8, 0.0]),
+        counts=np.array([1e9, 1e8, 1e5, 1e5, 1e8]),
     )
 
 
 def busy_tables(tokens: int = 256, seqs: int = 64) -> StepTables:
     """Return step tables whose every term matters: tokens, contexts, spread, prompts."""
     tables = toy_tables(4e-3, 2e-5, 1e-7, 1e-9, tokens, seqs)
-    extra = {"uneven": np.full(seqs + 1, 0.1), "head_s": 1e-4 + 1e-6 * np.arange(seqs + 1)}
-    return tables._replace(**extra)
+    uneven = np.broadcast_to(0.03 * np.arange(SPREADS), tables.uneven.shape).copy()
+    return tables._replace(uneven=uneven, head_s=1e-4 + 1e-6 * np.arange(seqs + 1))
 
 
 def serve(

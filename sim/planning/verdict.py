@@ -57,8 +57,9 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     saturation = bench.saturation * count
     limit, why = _limit(rating)
     tightest = trial.tightest
+    stands = tightest.says() if tightest else "no objective is set"
     words = (
-        f"{count} replicas serve the peak of {peak:.3g} requests/s in {quarter}: {tightest.says() if tightest else 'no objective is set'}; "
+        f"{count} replicas serve the peak of {peak:.3g} requests/s in {quarter}: {stands}; "
         f"they serve up to {most:.3g} requests/s, where {why}, and saturate at "
         f"{saturation:.3g} requests/s"
     )

@@ -17,6 +17,7 @@ __all__ = [
     "compared_latency",
     "frontier",
     "frontier_table",
+    "kernel_errors",
 ]
 
 HEIGHT = 260
@@ -207,3 +208,34 @@ def compared_bars(names: Sequence[str], values: Sequence[float], title: str) -> 
         text=alt.Text("value:Q", format=".3~g")
     )
     return bars + text
+
+
+def kernel_errors(table: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no common type
+    """Return errors of kernel times on held-out shapes: median as a dot, up to the 90th percentile.
+
+    Parameters
+    ----------
+    table : DataFrame
+        accelerator, family, split, median, p90; errors as shares [1].
+    """
+    families = list(dict.fromkeys(table["family"].str.replace("_", " ")))
+    splits = list(dict.fromkeys(table["split"]))
+    data = table.assign(kernel=table["family"].str.replace("_", " "))
+    base = alt.Chart(data, height=max(22 * len(families), 80)).encode(
+        y=alt.Y("kernel:N", sort=families, title=None).axis(labelLimit=200),
+        yOffset=alt.YOffset("split:N", sort=splits),
+        color=alt.Color("split:N", sort=splits, legend=alt.Legend(title=None, orient="top")).scale(
+            domain=splits, range=list(LINES[: len(splits)])
+        ),
+        tooltip=[
+            "accelerator:N",
+            "kernel:N",
+            alt.Tooltip("split:N", title="held out"),
+            alt.Tooltip("median:Q", format=".1%"),
+            alt.Tooltip("p90:Q", title="90 % are below", format=".1%"),
+        ],
+    )
+    title = "absolute error: median, and 90th percentile"
+    x = alt.X("median:Q", title=title).axis(format="%").scale(domainMax=0.4, clamp=True)
+    ranges = base.mark_rule(size=3, opacity=0.45).encode(x=x, x2="p90:Q")
+    return ranges + base.mark_point(filled=True, size=45, opacity=1).encode(x=x)

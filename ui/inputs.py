@@ -50,6 +50,9 @@ def scenario_form(scenario: Scenario) -> dict[str, Any]:
         "All settings", key="all settings", help="Show every key of a scenario file."
     )
     data = scenario.model_dump()
+    data["name"] = st.text_input(
+        "title", key=_seed("name", scenario.name), max_chars=200, help="Title of reports and pins."
+    )
     known = [name for name in ORDER if name in data]
     others = [name for name in type(scenario).model_fields if name not in known]
     for name in [*known, *(n for n in others if isinstance(getattr(scenario, n), BaseModel))]:

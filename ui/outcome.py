@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from sim.charts_explore import frontier_table
 from sim.deployment import Deployment, deploy
 from sim.exploring.advice import cost_of
 from sim.exploring.bands import Band, kernel_bands, with_seeds
@@ -17,7 +18,7 @@ from sim.scenario import Scenario
 from sim.simulation import Result, simulate, workload_requests
 from ui.jobs import Teller
 
-__all__ = ["Outcome", "quick", "run", "scenario_key"]
+__all__ = ["COST", "Outcome", "quick", "requests_of", "run", "run_on", "scenario_key"]
 
 SEEDS = 4  # further seeds behind the first
 SEEDS_UP_TO = 3000  # requests; a longer run has little noise and is not repeated
@@ -62,6 +63,13 @@ class Outcome:
             return None
         others = [other.get(name) for other in self.others]
         return with_seeds(float(value), self._ratio(name), others)
+
+    def frontier(self, name: str) -> pd.DataFrame:
+        """Return operating points of one replica, see `frontier_table`."""
+        hardware = self.scenario.hardware
+        output = self.figures["output_tokens_per_s"] / max(self.figures["requests_per_s"], 1e-9)
+        each = hardware.accelerators // hardware.replicas
+        return frontier_table(self.estimate.curve, each, output, name)
 
     def _ratio(self, name: str) -> tuple[float, float] | None:
         if name == "goodput_per_s":
@@ -111,7 +119,10 @@ def quick(scenario: Scenario, way: str = "rented") -> Outcome:
     InputError
         Something in the scenario is wrong or does not fit.
     """
-    requests = requests_of(scenario)
+    return _quick(scenario, requests_of(scenario), way)
+
+
+def _quick(scenario: Scenario, requests: pd.DataFrame, way: str) -> Outcome:
     deployment = deployment_of(scenario, requests)
     middle = estimate(scenario, deployment, requests)
     figures: dict[str, Any] = dict(middle.figures)
@@ -141,6 +152,22 @@ def run(scenario: Scenario, way: str, tell: Teller) -> Outcome:
     tell.publish(outcome)
     if len(requests) <= SEEDS_UP_TO:
         outcome.others = [_other_seed(scenario, way, i, tell) for i in range(1, SEEDS + 1)]
+    return outcome
+
+
+def run_on(
+    scenario: Scenario, requests: pd.DataFrame, tell: Teller, way: str = "rented"
+) -> Outcome:
+    """Simulate a scenario on requests of another, without other seeds.
+
+    Raises
+    ------
+    InputError
+        Something in the scenario is wrong or does not fit.
+    """
+    outcome = _quick(scenario, requests, way)
+    outcome.result = simulate(scenario, requests, progress=lambda _share: tell(tell.job.share))
+    outcome.figures = _figures(scenario, outcome.result, way)
     return outcome
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sim.core.layout import SPREAD_STEP, StepTables
 from sim.deployment import Deployment
 from sim.metrics.devices import peak_precision
 from sim.objectives import given, objectives
@@ -118,6 +119,7 @@ def scaled(deployment: Deployment, linear: float, decode: float, prefill: float)
     old = deployment.tables
     tables = old._replace(
         linear_s=old.linear_s * linear,
+        shared_s=old.shared_s * linear,
         head_s=old.head_s * linear,
         decode_s=old.decode_s * decode,
         prefill_s=old.prefill_s * prefill,
@@ -159,16 +161,33 @@ def _host_s(knobs: np.void, kind: str) -> float:
     return float(knobs[f"{kind}_dispatch_s"]) * level
 
 
+def _linear_s(tables: StepTables, tokens: Floats) -> Floats:
+    """Return the time of all that works token by token [s]."""
+    shared = np.minimum(tokens, tables.shared_s.size - 1.0)
+    return _between(tables.linear_s, tokens) + _between(tables.shared_s, shared)
+
+
+def _uneven(tables: StepTables, batch: Floats, context: float, spread: float) -> Floats:
+    """Return the relative extra of decode attention where contexts differ [1]."""
+    table = tables.uneven
+    row = np.clip(np.rint(batch).astype(int), 0, table.shape[0] - 1)
+    place = round((np.log2(max(context, 1.0)) - tables.bounds[0]) * tables.bounds[1])
+    column = int(np.clip(place, 0, table.shape[1] - 1))
+    nodes = SPREAD_STEP * np.arange(table.shape[2])
+    known, where = np.unique(row, return_inverse=True)
+    extra = np.array([np.interp(spread, nodes, table[i, column]) for i in known])
+    return np.asarray(np.where(batch > 1, extra[where], 0.0))
+
+
 def _decode_step_s(deployment: Deployment, mix: Mix, batch: Floats) -> Floats:
     """Return the time of a step that decodes `batch` sequences only [s]."""
     tables, knobs = deployment.tables, deployment.knobs[0]
-    context = np.full(batch.size, _context(mix))
-    spread = _spread(mix) * (batch > 1)
-    slower = 1.0 + _between(tables.uneven, np.minimum(batch, tables.uneven.size - 1.0)) * spread
+    context = _context(mix)
+    attention = decode_attention_s(tables, batch, np.full(batch.size, context))
     gpu = (
-        _between(tables.linear_s, batch)
+        _linear_s(tables, batch)
         + _between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
-        + decode_attention_s(tables, batch, context) * slower
+        + attention * (1.0 + _uneven(tables, batch, context, _spread(mix)))
     )
     small = batch <= float(knobs["graph_tokens"])
     dispatch = np.where(small, _host_s(knobs, "graph"), _host_s(knobs, "eager"))
@@ -181,19 +200,19 @@ def _prompt_step_s(deployment: Deployment, prompt: Floats, batch: Floats) -> Flo
     tables, knobs = deployment.tables, deployment.knobs[0]
     chunk = float(knobs["max_num_batched_tokens"])
     left, past = prompt.copy(), np.zeros_like(prompt)
-    total: Floats = np.zeros((batch.size, prompt.size))
+    total = np.zeros((batch.size, prompt.size), dtype=np.float64)
     while (left > 0.5).any():
         now = np.clip(left, 1.0, chunk)
         tokens = np.minimum(batch[:, None] + now, tables.linear_s.size - 1.0)
-        part = _between(tables.linear_s, tokens) - _between(tables.linear_s, batch)[:, None]
+        alone = _linear_s(tables, batch)[:, None]
+        part = _linear_s(tables, tokens) - alone
         part = part + prefill_attention_s(tables, now, past)
         small = tokens <= float(knobs["graph_tokens"])
         least = np.where(small, _host_s(knobs, "piecewise"), _host_s(knobs, "eager"))
-        alone = _between(tables.linear_s, batch)[:, None]
         part = np.maximum(part + small * float(knobs["piecewise_gap_s"]), least - alone)
         total += np.where(left > 0.5, part, 0.0)
         past, left = past + now, left - now
-    return total
+    return np.asarray(total)
 
 
 def operating_curve(deployment: Deployment, mix: Mix) -> Curve:
@@ -270,7 +289,8 @@ def _of_run(
     arrivals = requests["arrival_s"].to_numpy(np.float64)
     if closed_loop(scenario.workload) is not None or arrivals.max() <= 0:
         return {}
-    share = float(arrivals.max() / max((arrivals + e2e).max(), 1e-9))
+    sent = len(requests) / max((arrivals + e2e).max(), 1e-9)
+    share = min(float(sent) / max(figures["requests_per_s"], 1e-12), 1.0)
     names = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "busy_share")
     found = {name: figures[name] * share for name in (*names, "mfu", "mbu", "running_mean")}
     idle = float(deployment.knobs["idle_w"][0]) * scenario.hardware.accelerators

@@ -4,7 +4,7 @@ import streamlit as st
 
 from formats import RoofcastError
 from sim import charts
-from sim.charts_explore import cause_split, frontier, frontier_table
+from sim.charts_explore import cause_split, frontier
 from sim.exploring.advice import GOALS, Advice, Tried, advise
 from sim.exploring.bottleneck import Causes, causes, sentences
 from sim.exploring.money import WAYS
@@ -170,13 +170,9 @@ def _charts(outcome: Outcome) -> None:
 
 
 def _speed(outcome: Outcome) -> None:
-    hardware, curve = outcome.scenario.hardware, outcome.estimate.curve
     heading("Speed for one user, output for all")
-    requests = outcome.estimate
-    output = outcome.figures["output_tokens_per_s"] / max(outcome.figures["requests_per_s"], 1e-9)
-    each = hardware.accelerators // hardware.replicas
-    table = frontier_table(curve, each, output, outcome.scenario.name)
-    now = table.assign(far=(table["batch"] - requests.batch).abs()).nsmallest(1, "far")
+    table = outcome.frontier(outcome.scenario.name)
+    now = table.assign(far=(table["batch"] - outcome.estimate.batch).abs()).nsmallest(1, "far")
     made = frontier(table, now[["scenario", "user", "accelerator"]])
     chart(made, "speed", "Tokens per second of one user against those of one accelerator")
     st.caption(

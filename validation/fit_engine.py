@@ -26,7 +26,7 @@ from validation.host import bookkeeping, client_delays, dispatches, idle_arrival
 from validation.measured import Exclusion, MeasuredRun, MeasuredWorkload, load_runs
 from validation.serving import METRICS, compare, medians, replay
 
-__all__ = ["Fitted", "fit", "main", "training", "write_profile"]
+__all__ = ["Fitted", "first_half", "fit", "main", "training", "write_profile"]
 
 PROFILE = "vllm-0.24"
 GRAPH_TOKENS = 512
@@ -58,7 +58,7 @@ def training(runs: dict[str, MeasuredRun]) -> list[MeasuredWorkload]:
     for run in runs.values():
         loads = [w for w in run.workloads.values() if w.kind == "open"]
         chosen += [w for w in run.workloads.values() if w.kind == "static"]
-        chosen += [_first_half(loads[0])] if len(loads) == 1 else _alternate(loads)
+        chosen += [first_half(loads[0])] if len(loads) == 1 else _alternate(loads)
     return chosen
 
 
@@ -67,7 +67,8 @@ def _alternate(loads: list[MeasuredWorkload]) -> list[MeasuredWorkload]:
     return loads[first::2]
 
 
-def _first_half(workload: MeasuredWorkload) -> MeasuredWorkload:
+def first_half(workload: MeasuredWorkload) -> MeasuredWorkload:
+    """Return a workload whose second half is left out."""
     end = workload.duration_s
     late = Exclusion(
         run=workload.run,

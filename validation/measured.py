@@ -88,6 +88,9 @@ class _Index(BaseModel):
     source: str
     date: str
     suffix: str = Field("", description="added to the names of runs, to tell folders apart")
+    host_slowness: FiniteFloat = Field(
+        1.0, gt=0, description="host times of this machine over those of the profile [1]"
+    )
     runs: list[str] = Field(min_length=1)
     exclusions: list[Exclusion] = []
 
@@ -278,6 +281,8 @@ def _run(name: str, index: _Index, parts: Parts, marks: pd.DataFrame, folder: Pa
         raise InputError(f"run {name!r} has no rows", str(folder / "marks.csv.gz"))
     workloads = {w: _workload(name, w, index, parts, folder) for w in order}
     scenario = load_scenario(folder / "scenarios" / f"{name}.toml")
+    if index.host_slowness != 1.0:
+        scenario = scenario.changed({"engine.host_slowness": index.host_slowness})
     return MeasuredRun(name + index.suffix, scenario, workloads, index.source, index.licence)
 
 

@@ -105,15 +105,9 @@ def test_energy_per_output_token_of_our_runs(energy_errors):
     assert np.median(np.abs(list(energy_errors.values()))) < 0.05
 
 
-def places():
-    moe = pytest.mark.xfail(reason="power of mixture-of-experts steps is 11 % low", strict=False)
-    return [
-        pytest.param((run.name, workload.name), marks=[moe] if "a3b" in run.name else [])
-        for run, workload in long_workloads()
-    ]
-
-
 @pytest.mark.validation
-@pytest.mark.parametrize("place", places(), ids="-".join)
+@pytest.mark.parametrize(
+    "place", [(run.name, workload.name) for run, workload in long_workloads()], ids="-".join
+)
 def test_energy_per_output_token_of_each_run(energy_errors, place):
     assert abs(energy_errors[place]) < 0.10

@@ -2,14 +2,17 @@
 
 import numpy as np
 
-from hardware.kernels_forms import Array, Chip, Coefficients, Shape, soft_maximum
+from hardware.kernels_chip import Array, Chip, Coefficients, Shape
+from hardware.kernels_forms import MOST_CACHE, soft_maximum
 from hardware.kernels_schedule import BLOCK_TOKENS, Pace, even_s
+from hardware.kernels_tiling import attention_rows
 
 __all__ = [
     "attention_decode",
     "attention_mixed",
     "attention_prefill",
     "attention_unfused",
+    "attention_unfused_decode",
     "decode_pace",
 ]
 
@@ -74,18 +77,22 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float
     """Return the time of causal attention of q new tokens after `past` cached ones [s].
 
     FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
-    is 128 rows of (query, head of one KV group); few tiles split their context. Tiles of equal
-    length (much past) run in whole waves, those of a causal triangle fill the gaps.
+    is 128 rows of (query, head of one KV group), fewer where SRAM is small, so that keys and values
+    are loaded more often; few tiles split their context. Tiles of equal length (much past) run in
+    whole waves, those of a causal triangle fill the gaps.
     """
     q, past, batch = shape["q"], shape["past"], shape["batch"]
     kv, d = shape["kv_heads"], shape["head_dim"]
     context = past + q
-    tiles = batch * kv * np.ceil(q * shape["heads"] / kv / ATTENTION_ROWS)
+    rows = attention_rows(chip, d, kv_bytes)
+    tiles = batch * kv * np.ceil(q * shape["heads"] / kv / rows)
     splits = _splits(tiles, context, chip.units)
     share = tiles * splits / chip.units
     waves = share * q / context + np.ceil(share - ROUNDING) * past / context
-    per_token = 4 * ATTENTION_ROWS * d / splits / (chip.attention_peak * c["matrix"] / chip.units)
-    level = waves * (c["tile_s"] + per_token * (past + (q + ATTENTION_ROWS) / 2))
+    multiply = 4 * rows * d / (chip.attention_peak * c["matrix"] / chip.units)
+    load = 2 * d * kv_bytes / (chip.memory * MOST_CACHE / chip.units)
+    per_token = np.maximum(multiply, load) / splits
+    level = waves * (c["tile_s"] + per_token * (past + (q + rows) / 2))
     longest = c["tile_s"] + per_token * context
     memory = batch * context * kv * d * 2 * kv_bytes / (chip.memory * c["memory"])
     combine = c["split_s"] * (1 - 1 / splits)
@@ -125,3 +132,16 @@ def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     slow = passes / (chip.memory * c["memory"])
     spilled = 1 / (1 + (chip.l2_bytes * c["cache_share"] / (2 * scores * 2)) ** 2)
     return c["launch_s"] + compute + fast + spilled * slow
+
+
+def attention_unfused_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of one new token per sequence as separate kernels, by what memory moves [s].
+
+    Keys and values are copied once to each query head of their group where there are several,
+    then read by the products; scores pass eight times as in `attention_unfused`.
+    """
+    cached = shape["batch"] * shape["context"] * shape["kv_heads"] * shape["head_dim"] * 2 * 2
+    group = shape["heads"] / shape["kv_heads"]
+    moved = cached * np.where(group > 1, 1 + 2 * group, 1.0)
+    scores = 8 * 2 * shape["batch"] * shape["heads"] * shape["context"]
+    return c["launch_s"] + (moved + scores) / (chip.memory * c["memory"])

@@ -214,7 +214,17 @@ _ELEMENTWISE_START = {
 _COPY_START = {"memory": 0.8, "launch_s": 2e-6}
 
 
-_GEMM_PARENTS = {"bf16": "", "int8": "fp8", "fp4": "fp8", "w4a16": "", "w8a16": "w4a16"}
+_GEMM_PARENTS = {
+    "bf16": "",
+    "int8": "fp8",
+    "int4": "fp8",
+    "fp6": "fp8",
+    "fp4": "fp8",
+    "w4a16": "",
+    "w6a16": "w4a16",
+    "w8a16": "w4a16",
+    **{f"sparse24_{narrow}": "sparse24_bf16" for narrow in ("fp16", "fp8", "int8")},
+}
 
 
 def _gemm_family(dtype: str) -> Family:
@@ -230,7 +240,7 @@ def _gemm_family(dtype: str) -> Family:
         start,
         partial(_gemm_features, kind=kind),
         parent=f"gemm_{parent}" if parent else "",
-        precision=kind.precision,
+        precision="" if kind.block else kind.precision,
         breaks=tuple(float(quantum + 1) for quantum in _quanta(kind)),
     )
 
@@ -260,7 +270,8 @@ def _moe_family(dtype: str) -> Family:
         partial(experts.moe, kind=GEMM_TYPES[dtype]),
         "" if dtype == "bf16" else "moe_bf16",
     )
-    start, features, precision = _MOE_START, _moe_features, GEMM_TYPES[dtype].precision
+    kind, start, features = GEMM_TYPES[dtype], _MOE_START, _moe_features
+    precision = "" if kind.block else kind.precision
     name, axes = f"moe_{dtype}", ("tokens",)
     return Family(name, axes, _MOE_LAYOUT, form, start, features, (), parent, precision)
 
@@ -288,6 +299,7 @@ def _prefill_family(name: str, kv_bytes: float) -> Family:
     return Family(name, axes, _HEADS, form, _PREFILL_START, _prefill_features, offsets, parent)
 
 
+_EXPERT_TYPES = ("bf16", "fp16", "fp32", "fp8", "int8", "w4a16", "w6a16", "w8a16", "fp6", "fp4")
 _MOE_LAYOUT = ("experts", "top_k", "hidden", "intermediate")
 _LISTED = [
     *(_gemm_family(dtype) for dtype in GEMM_TYPES),
@@ -311,7 +323,7 @@ _LISTED = [
         _UNFUSED_START,
         _unfused_features,
     ),
-    *(_moe_family(dtype) for dtype in ("bf16", "fp16", "fp8", "int8", "w4a16", "fp4")),
+    *(_moe_family(dtype) for dtype in _EXPERT_TYPES),
     *(_elementwise_family(op) for op in BYTES_PER_ELEMENT),
     *(_copy_family(path) for path in COPY_PATHS),
 ]

@@ -7,15 +7,17 @@ seconds (``launch_s``, ``tile_s``, ...) are latencies. Each shape is a mapping o
 arrays. All forms grow with every extent of the shape, apart from the steps of tiles and waves.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hardware.kernels_chip import Array, Chip, Coefficients, GemmType, Shape
+from hardware.kernels_tiling import TILES, tiled_traffic, tiles_that_fit
 
 __all__ = [
     "GEMM_TYPES",
+    "MOST_CACHE",
     "Array",
     "Chip",
     "Coefficients",
@@ -29,92 +31,17 @@ __all__ = [
     "tile_time_per_k",
 ]
 
-Array: TypeAlias = NDArray[np.float64]
-Shape: TypeAlias = Mapping[str, Array]
-Coefficients: TypeAlias = Mapping[str, float]
 Form: TypeAlias = Callable[[Shape, "Chip", Coefficients], Array]
 
-TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256), (256, 128))
 SPLITS = (1, 2, 3, 4, 6, 8)
+MOST_CACHE = 4.0  # assumption: rate of a shared cache, one load for two units, over main memory's
 MOST_BLOCKS = 16  # whole blocks beside which the rest still takes a launch of its own
 
 
-@dataclass(frozen=True)
-class Chip:
-    """Numbers of one chip that the forms use.
-
-    Parameters
-    ----------
-    units : int
-        Places where a tile runs by itself (SMs, cores).
-    memory : float
-        Peak bandwidth of main memory [byte/s].
-    l2_bytes : float
-        Last shared cache [byte].
-    host : float
-        Peak bandwidth to host memory, per direction [byte/s].
-    peaks : mapping
-        Precision -> dense peak [FLOP/s].
-    """
-
-    units: int
-    memory: float
-    l2_bytes: float
-    host: float
-    peaks: Mapping[str, float]
-
-    @property
-    def attention_peak(self) -> float:
-        """Dense peak that attention runs at: bf16, else fp16, else the least [FLOP/s]."""
-        named = next((p for p in ("bf16", "fp16") if p in self.peaks), "")
-        return self.peaks[named] if named else min(self.peaks.values())
-
-
-@dataclass(frozen=True)
-class GemmType:
-    """A type of matrix product, as its kernel handles it.
-
-    Parameters
-    ----------
-    precision : str
-        Whose peak the multiplication runs at.
-    weight, activation, output : float
-        Bytes per element, scales and positions included.
-    speedup : float
-        Factor on that peak (2 for 2:4 sparsity).
-    quanta : tuple of int
-        Rows are padded to the first of these that holds them, and to whole last ones beyond.
-    block : int
-        A kernel that runs whole blocks of so many rows in one launch, and the rest in another.
-    """
-
-    precision: str
-    weight: float
-    activation: float
-    output: float
-    speedup: float = 1.0
-    quanta: tuple[int, ...] = ()
-    block: int = 0
-
-    def padded(self, m: Array) -> Array:
-        """Return the rows that the kernel computes for m rows.
-
-        Examples
-        --------
-        >>> GEMM_TYPES["fp8"].padded(np.array([3.0, 65.0, 256.0, 257.0])).tolist()
-        [16.0, 128.0, 256.0, 512.0]
-        """
-        if not self.quanta:
-            return m
-        padded = self.quanta[-1] * np.ceil(m / self.quanta[-1])
-        for quantum in reversed(self.quanta[:-1]):
-            padded = np.where(m <= quantum, float(quantum), padded)
-        return padded
-
-
 # fp8: CUTLASS as vLLM dispatches it (row classes 16, 64, 128; pairs of 128-row tiles above);
-# 4- and 8-bit weights on 16-bit activations: Marlin, blocks of 64 rows, scales per group of 128;
-# fp4: one 8-bit scale per group of 16; 2:4 sparse: half the values and 2-bit positions.
+# 4-, 6- and 8-bit weights on 16-bit activations: Marlin, blocks of 64 rows, scales per group;
+# fp4: one 8-bit scale per group of 16; fp6: one per 32; 2:4 sparse: half the values and 2-bit
+# positions.
 GEMM_TYPES = {
     "bf16": GemmType("bf16", 2, 2, 2),
     "fp16": GemmType("fp16", 2, 2, 2),
@@ -123,9 +50,15 @@ GEMM_TYPES = {
     "fp8": GemmType("fp8", 1, 1, 2, quanta=(16, 64, 128, 256)),
     "int8": GemmType("int8", 1, 1, 4),
     "w4a16": GemmType("bf16", 0.5 + 2 / 128, 2, 2, block=64),
+    "w6a16": GemmType("bf16", 0.75 + 1 / 32, 2, 2, block=64),
     "w8a16": GemmType("bf16", 1 + 2 / 128, 2, 2, block=64),
+    "fp6": GemmType("fp6", 0.75 + 1 / 32, 0.75 + 1 / 32, 2),
+    "int4": GemmType("int4", 0.5 + 2 / 128, 0.5, 4),
     "fp4": GemmType("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, 2),
     "sparse24_bf16": GemmType("bf16", 1 + 1 / 8, 2, 2, 2.0),
+    "sparse24_fp16": GemmType("fp16", 1 + 1 / 8, 2, 2, 2.0),
+    "sparse24_fp8": GemmType("fp8", 0.5 + 1 / 8, 1, 2, 2.0),
+    "sparse24_int8": GemmType("int8", 0.5 + 1 / 8, 1, 4, 2.0),
 }
 
 
@@ -139,15 +72,17 @@ def soft_maximum(a: Array, b: Array, p: float) -> Array:
 def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     """Return the time of Y[m,n] = X[m,k] W[n,k]^T [s]: best of several tilings, or memory.
 
-    A tile of (rows, columns) of the output takes a compute unit the longer of its
+    A tile of (rows, columns) of the output that fits a unit's SRAM takes it the longer of its
     multiplications and of loading its operands from the shared cache; tiles run in waves over the
-    units; k may be split over units, at the price of adding the parts.
+    units; k may be split over units, at the price of adding the parts. What memory moves follows
+    from the tiles that fit the chip (`hardware.kernels_tiling`).
     """
     m, n, k = shape["m"], shape["n"], shape["k"]
-    moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output
+    sizes = (kind.activation, kind.weight, kind.output)
+    moved = tiled_traffic(m, n, k, chip.on_chip_bytes, *sizes)
     padded = np.where(m > TILES[-1][1], kind.padded(m), m)
     best = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape), np.inf)
-    for rows, columns in TILES:
+    for rows, columns in tiles_that_fit(chip, kind):
         grid = np.ceil(padded / rows) * np.ceil(n / columns)
         per_k = tile_time_per_k(np.minimum(m, rows), rows, columns, chip, c, kind)
         for split in SPLITS:
@@ -166,11 +101,12 @@ def tile_time_per_k(
 ) -> Array:
     """Return the time of one tile on one unit, per step along k [s]: multiply or load.
 
-    `used` of its `rows` hold data; only those are loaded, all are multiplied.
+    `used` of its `rows` hold data; only those are loaded, and matrix units multiply all.
     """
-    unit_flops = chip.peaks[kind.precision] * kind.speedup / chip.units * c["matrix"]
-    unit_bytes = chip.memory * c["cache"] / chip.units
-    multiply = 2.0 * rows * columns / unit_flops
+    unit_flops = kind.peak(chip) / chip.units * c["matrix"]
+    unit_bytes = chip.memory * min(c["cache"], MOST_CACHE) / chip.units
+    multiplied = rows if chip.pads_rows else np.maximum(used, 1.0)
+    multiply = 2.0 * multiplied * columns / unit_flops
     load = (used * kind.activation + columns * kind.weight) / unit_bytes
     return np.maximum(multiply, load)
 
@@ -195,7 +131,7 @@ def gemm_blocked(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> A
 def _block_launch(
     m: Array, n: Array, k: Array, chip: Chip, c: Coefficients, kind: GemmType
 ) -> Array:
-    peak = chip.peaks[kind.precision] * kind.speedup
+    peak = kind.peak(chip)
     matrix = np.where(m <= kind.block, c["single"], 1.0) * c["matrix"]
     multiply = 16 * np.ceil(m / 16) / matrix + np.ceil(m / kind.block) * c["unpack"]
     moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output

@@ -17,7 +17,7 @@ Work = Callable[[Shape, Chip, str], tuple[Array, Array]]
 def _gemm(s: Shape, chip: Chip, dtype: str) -> tuple[Array, Array]:
     kind, m, n, k = GEMM_TYPES[dtype], s["m"], s["n"], s["k"]
     moved = n * k * kind.weight + m * k * kind.activation + m * n * kind.output
-    return 2 * m * n * k / (chip.peaks[kind.precision] * kind.speedup), moved / chip.memory
+    return 2 * m * n * k / kind.peak(chip), moved / chip.memory
 
 
 def _decode(s: Shape, chip: Chip, kv: str) -> tuple[Array, Array]:
@@ -43,7 +43,7 @@ def _moe(s: Shape, chip: Chip, dtype: str) -> tuple[Array, Array]:
     touched = distinct_experts(s["tokens"], s["experts"], s["top_k"])
     flops = 2 * s["tokens"] * s["top_k"] * matrix
     moved = touched * matrix * kind.weight
-    return flops / (chip.peaks[kind.precision] * kind.speedup), moved / chip.memory
+    return flops / kind.peak(chip), moved / chip.memory
 
 
 def _elementwise(s: Shape, chip: Chip, op: str) -> tuple[Array, Array]:

@@ -43,10 +43,9 @@ def uneven_errors(table: pd.DataFrame, chip: Chip) -> Callable[[Coefficients], A
     measured = np.log(table["s"].to_numpy(dtype=float))
 
     def errors(c: Coefficients) -> Array:
-        seconds = [
-            _alone_s(row.contexts, row.heads, row.kv_heads, row.head_dim, chip, c) for row in rows
-        ]
-        return np.log(seconds) - measured
+        seconds = [_alone_s(contexts, *heads, chip, c) for contexts, *heads in rows]
+        left: Array = np.log(seconds) - measured
+        return left
 
     return errors
 

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from formats import InputError, did_you_mean
 from formats.files import check
+from workloads.attending import ExpandLatents, GroupHeads, LocalAttention, PickKeys
 from workloads.models import ModelSpec, Part, PrecisionName, load_model
 from workloads.precision import WIDE, precision, unit
 from workloads.pruning import (
@@ -27,6 +28,10 @@ from workloads.pruning import (
 __all__ = [
     "TECHNIQUES",
     "Distil",
+    "ExpandLatents",
+    "GroupHeads",
+    "LocalAttention",
+    "PickKeys",
     "PruneExperts",
     "PruneHeads",
     "PruneHidden",
@@ -193,6 +198,10 @@ Technique: TypeAlias = (
     | PruneLayers
     | PruneExperts
     | Distil
+    | GroupHeads
+    | LocalAttention
+    | PickKeys
+    | ExpandLatents
 )
 TECHNIQUES: dict[str, type[Technique]] = {
     str(cls.model_fields["name"].default): cls
@@ -205,6 +214,10 @@ TECHNIQUES: dict[str, type[Technique]] = {
         PruneLayers,
         PruneExperts,
         Distil,
+        GroupHeads,
+        LocalAttention,
+        PickKeys,
+        ExpandLatents,
     )
 }
 

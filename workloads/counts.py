@@ -179,10 +179,17 @@ def attention_flops(
     q, p = np.asarray(query, dtype=np.float64), np.asarray(past, dtype=np.float64)
     total = np.zeros(np.broadcast(q, p).shape)
     for g in attention_layers(model, tp):
-        keys = attended_keys(q, p, g.window, g.chunked, g.causal)
+        keys = attended_keys(q, p, g.reach, g.chunked, g.causal)
         per_key = np.where(q == 1, _flops_per_key(g, "decode"), _flops_per_key(g, "prefill"))
-        total = total + g.count * keys * per_key
+        total = total + g.count * (keys * per_key + _score_flops(g, q, p))
     return np.asarray(total)
+
+
+def _score_flops(group: AttentionGroup, query: Array, past: Array) -> Array | float:
+    """Return FLOPs of picking keys in sparse attention: every head scores every block."""
+    if not group.budget:
+        return 0.0
+    return attended_keys(query, past) / group.index.block * 2.0 * group.index.products
 
 
 def _flops_per_key(group: AttentionGroup, phase: Phase) -> float:

@@ -1,6 +1,6 @@
 """The kernels of one forward pass, as a serving engine runs them: shapes and how many of each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from formats import InputError
@@ -11,6 +11,7 @@ __all__ = [
     "AttentionGroup",
     "ExpertLayer",
     "LinearLayer",
+    "ScoreIndex",
     "attention_layers",
     "expert_layers",
     "linear_layers",
@@ -80,6 +81,28 @@ class ExpertLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreIndex:
+    """What sparse attention scores tokens, or blocks of them, by.
+
+    Parameters
+    ----------
+    block : int
+        Tokens that one score stands for [token].
+    width : int
+        Elements of a key that is read for a score [element].
+    cached : float
+        Elements that a token adds to the cache for it [element].
+    products : int
+        Multiply-adds of one score of one query token.
+    """
+
+    block: int = 1
+    width: int = 0
+    cached: float = 0.0
+    products: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionGroup:
     """Layers that share one attention shape, on one tensor-parallel rank.
 
@@ -99,6 +122,14 @@ class AttentionGroup:
         MLA: key and value dimension of the cached latent, which decoding reads as one KV head.
     causal : bool
         False in encoders.
+    sinks : int
+        First tokens that a window keeps and sees too [token].
+    budget : int or None
+        Keys that sparse attention picks at most [token].
+    index : ScoreIndex
+        What sparse attention picks keys by.
+    absorbed : bool
+        MLA decodes on the latents.
     """
 
     count: int
@@ -111,22 +142,37 @@ class AttentionGroup:
     chunked: bool = False
     latent: tuple[int, int] | None = None
     causal: bool = True
+    sinks: int = 0
+    budget: int | None = None
+    index: ScoreIndex = ScoreIndex()
+    absorbed: bool = True
 
     def shape(self, phase: Literal["prefill", "decode"]) -> tuple[int, int, int, int]:
         """Return (heads, kv_heads, head_dim, value_dim) of the kernel of a phase.
 
         MLA decodes in absorbed form: all heads share one latent KV head.
         """
-        if self.latent and phase == "decode":
+        if self.latent and self.absorbed and phase == "decode":
             return self.heads, 1, *self.latent
         return self.heads, self.kv_heads, self.head_dim, self.value_dim
 
     @property
-    def kv_width(self) -> int:
+    def reach(self) -> int | None:
+        """Keys that a token sees at most: window and sinks, or the budget [token]."""
+        limits = [n for n in (self.window and self.window + self.sinks, self.budget) if n]
+        return min(limits) if limits else None
+
+    @property
+    def kept(self) -> int | None:
+        """Tokens of a sequence that stay in the cache, None = all [token]."""
+        return self.window + self.sinks if self.window else None
+
+    @property
+    def kv_width(self) -> float:
         """Elements cached for one token in one layer of this rank [element]."""
         if self.latent:
-            return self.latent[0]
-        return self.kv_heads * (self.head_dim + self.value_dim)
+            return self.latent[0] + self.index.cached
+        return self.kv_heads * (self.head_dim + self.value_dim) + self.index.cached
 
 
 def linear_layers(model: ModelSpec, tp: int = 1) -> list[LinearLayer]:
@@ -234,6 +280,7 @@ def _mla_gemms(model: ModelSpec, mla: MLA, tp: int) -> list[LinearLayer]:
         *(
             LinearLayer(x, n, k, layers, "decode", model.dtype, model.dtype, heads, stored=False)
             for x, n, k in absorbed
+            if mla.absorbed
         ),
         _gemm(model, "o_proj", hidden, heads * value, layers),
     ]
@@ -307,8 +354,10 @@ def attention_layers(model: ModelSpec, tp: int = 1) -> list[AttentionGroup]:
     check_tp(model, tp)
     local, window = sum(model.local_layers), model.window
     groups = [_group(model, tp, model.layers - local, None)]
+    groups = [_sparse(group, model) for group in groups]
     if window:
-        groups.append(_group(model, tp, local, window.tokens, window.kind == "chunked"))
+        local_group = _group(model, tp, local, window.tokens, window.kind == "chunked")
+        groups.append(replace(local_group, sinks=window.sinks))
     return [g for g in groups if g.count]
 
 
@@ -321,10 +370,32 @@ def _group(
         rank, rope = mla.kv_lora_rank, mla.qk_rope_head_dim
         dim, value = mla.qk_nope_head_dim + rope, mla.v_head_dim
         latent = (rank + rope, rank)
-        return AttentionGroup(
+        group = AttentionGroup(
             count, heads, heads, dim, value, "mla", window, chunked, latent, causal
         )
+        return replace(group, absorbed=mla.absorbed)
     kv, dim = max(1, model.kv_heads // tp), model.head_dim
     return AttentionGroup(
         count, heads, kv, dim, dim, model.attention, window, chunked, None, causal
+    )
+
+
+def _sparse(group: AttentionGroup, model: ModelSpec) -> AttentionGroup:
+    """Return global layers with the budget of sparse attention, if the model has it.
+
+    Without an index of their own, scores come from the attention's keys, or from means of blocks
+    of them, which are cached beside.
+    """
+    sparse = model.sparse_attention
+    if not sparse:
+        return group
+    own = group.latent[0] if group.latent else group.kv_heads * group.head_dim
+    products = group.heads * (group.latent[0] if group.latent else group.head_dim)
+    if sparse.index_dim:
+        products = max(sparse.index_heads, 1) * sparse.index_dim
+    width = sparse.index_dim or own
+    beside = sparse.index_dim > 0 or sparse.block > 1
+    cached = width / sparse.block if beside else 0.0
+    return replace(
+        group, budget=sparse.tokens, index=ScoreIndex(sparse.block, width, cached, products)
     )

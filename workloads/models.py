@@ -8,7 +8,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from formats import Catalog, InputError
 from workloads.precision import precision
 
-__all__ = ["MLA", "MoE", "ModelSpec", "Sparsity", "Vision", "Window", "load_model", "models"]
+__all__ = [
+    "MLA",
+    "MoE",
+    "ModelSpec",
+    "SparseAttention",
+    "Sparsity",
+    "Vision",
+    "Window",
+    "load_model",
+    "models",
+]
 
 DATA = Path(__file__).parent / "data" / "models"
 # Far above any model, so that a slip of the keyboard is named instead of counted.
@@ -38,6 +48,9 @@ class MLA(Part):
     qk_nope_head_dim: Size = Field(description="head dimension without position [element]")
     qk_rope_head_dim: Size = Field(description="rotary key, shared by heads [element]")
     v_head_dim: Size = Field(description="value dimension of a head [element]")
+    absorbed: bool = Field(
+        default=True, description="decode on the latents; else expand all cached ones each step"
+    )
 
 
 class Window(Part):
@@ -52,6 +65,35 @@ class Window(Part):
     kind: Literal["sliding", "chunked"] = Field(
         default="sliding", description="last tokens, or back to the start of a fixed chunk"
     )
+    sinks: Count = Field(
+        default=0, description="first tokens that local layers keep and see too [token]"
+    )
+
+
+class SparseAttention(Part):
+    """Attention of global layers to some of the tokens; all of them stay in the cache.
+
+    Top-k: an index of small keys scores every cached token and picks the best (DeepSeek-V3.2,
+    arXiv:2512.02556, section 2.1). Block: means of whole blocks are scored and blocks are picked
+    (Quest, arXiv:2406.10774; NSA, arXiv:2502.11089).
+    """
+
+    kind: Literal["top-k", "block"] = Field(description="picks tokens, or whole blocks")
+    tokens: Size = Field(description="keys that a token sees at most [token]")
+    block: Size = Field(default=1, description="tokens that one score stands for [token]")
+    index_dim: Count = Field(
+        default=0,
+        description="width of the index's keys; 0 = the attention's own keys score [element]",
+    )
+    index_heads: Count = Field(
+        default=0, description="heads that score by the index; 0 = one [head]"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "SparseAttention":
+        if self.kind == "block" and self.block < 2:
+            raise ValueError("a block needs 2 tokens or more")
+        return self
 
 
 class MoE(Part):
@@ -162,6 +204,7 @@ class ModelSpec(Part):
     moe: MoE | None = None
     vision: Vision | None = None
     sparsity: Sparsity | None = None
+    sparse_attention: SparseAttention | None = None
 
     dtype: PrecisionName = Field(default="bf16", description="format of all that is not quantised")
     weights: PrecisionName = Field(default="bf16", description="format of linear weights")

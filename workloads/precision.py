@@ -1,5 +1,6 @@
 """Number formats: how many bytes an element takes with its scales, and which kernels take it."""
 
+import re
 from dataclasses import dataclass
 
 from formats import InputError, did_you_mean
@@ -91,8 +92,13 @@ ALIASES = {
 WIDE = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16"})
 
 
+GROUPED = re.compile(r"(int2|int4|int8|fp4|fp6|fp8)_g([1-9]\d{0,4})")
+
+
 def precision(name: str) -> Precision:
     """Return a number format by name or alias (``bfloat16``, ``w4a16``, ...).
+
+    ``<format>_g<size>`` is the format with one 16-bit scale for every group of that size.
 
     Raises
     ------
@@ -101,10 +107,13 @@ def precision(name: str) -> Precision:
 
     Examples
     --------
-    >>> precision("w4a16").bytes * 8
-    4.125
+    >>> precision("w4a16").bytes * 8, precision("int4_g64").bytes * 8
+    (4.125, 4.25)
     """
     known = ALIASES.get(name.lower(), name.lower())
+    if known not in PRECISIONS and (grouped := GROUPED.fullmatch(known)):
+        base, size = PRECISIONS[grouped[1]], int(grouped[2])
+        return Precision(known, base.bits, size, 16, f"{base.name}, one fp16 scale per {size}")
     if known not in PRECISIONS:
         hint = did_you_mean(name, [*PRECISIONS, *ALIASES])
         raise InputError(f"no number format named {name!r}", repair=hint)
@@ -115,7 +124,7 @@ def kernel_dtype(weights: str, activations: str, sparse24: bool = False) -> str:
     """Return the word by which a kernel table names a GEMM of these operands.
 
     Weights narrower than the activations are widened on the fly and multiplied at the
-    activations' rate: 4 bits or less by 16 is ``w4a16``, 5 to 8 bits by 16 is ``w8a16``.
+    activations' rate: 4 bits or less by 16 is ``w4a16``, 6 is ``w6a16``, 8 is ``w8a16``.
 
     Parameters
     ----------
@@ -127,7 +136,7 @@ def kernel_dtype(weights: str, activations: str, sparse24: bool = False) -> str:
     Returns
     -------
     str
-        bf16, fp16, fp32, tf32, fp8, int8, fp6, fp4, int4, w4a16, w8a16, sparse24_bf16, ...
+        bf16, fp16, fp32, tf32, fp8, int8, fp6, fp4, int4, w4a16, w6a16, w8a16, sparse24_bf16, ...
 
     Examples
     --------
@@ -138,7 +147,7 @@ def kernel_dtype(weights: str, activations: str, sparse24: bool = False) -> str:
     if sparse24:
         return f"sparse24_{unit(activations)}"
     if a.name in {"bf16", "fp16"} and w.bits <= 8:
-        return "w4a16" if w.bits <= 4 else "w8a16"
+        return "w4a16" if w.bits <= 4 else "w6a16" if w.bits <= 6 else "w8a16"
     return unit(activations)
 
 
@@ -155,5 +164,5 @@ def unit(name: str) -> str:
         "fp4": ("fp4", "nvfp4", "mxfp4", "nf4"),
         "int4": ("int4", "int4_g32", "int4_zero", "int2"),
     }
-    known = precision(name).name
+    known = precision(name).name.split("_g")[0]
     return next((found for found, names in groups.items() if known in names), known)

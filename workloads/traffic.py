@@ -73,7 +73,7 @@ def kv_bytes(model: ModelSpec, tokens: npt.ArrayLike, kv: str | None = None, tp:
     t = np.asarray(tokens, dtype=np.float64)
     total = np.zeros(t.shape)
     for count, width, group in _kv_rows(model, kv, tp):
-        kept = t if group.window is None else np.minimum(t, group.window)
+        kept = t if group.kept is None else np.minimum(t, group.kept)
         total = total + kept * count * width
     return np.asarray(total)
 
@@ -116,18 +116,25 @@ def kv_read_bytes(
     """
     t, q = np.broadcast_arrays(np.asarray(context, np.float64), np.asarray(query, np.float64))
     total = np.zeros(t.shape)
+    element = precision(kv or model.kv).bytes
     for count, width, group in _kv_rows(model, kv, tp):
-        total = total + _keys_read(group, t, q) * count * width
+        index = group.index
+        scored = t / index.block * index.width * element if group.budget else 0.0
+        read = _keys_read(group, t, q) * (width - index.cached * element)
+        total = total + count * (read + scored)
     return np.asarray(total)
 
 
 def _keys_read(group: AttentionGroup, context: Array, query: Array) -> Array:
+    """Return the keys that a query reads; each of its tokens may pick others, up to all."""
+    if group.budget:
+        return np.minimum(context, group.budget * query)
     if group.window is None:
         return context
     if group.chunked:
         start = np.floor(np.maximum(context - query, 0) / group.window) * group.window
         return np.asarray(context - start)
-    return np.minimum(context, group.window + query - 1)
+    return np.minimum(context, group.window + group.sinks + query - 1)
 
 
 def _kv_rows(model: ModelSpec, kv: str | None, tp: int) -> list[tuple[int, float, AttentionGroup]]:

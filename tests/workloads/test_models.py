@@ -115,7 +115,7 @@ def test_bytes_of_formats_with_their_scales():
         ("int4", "bf16", "w4a16"),
         ("mxfp4", "fp16", "w4a16"),
         ("fp8", "bf16", "w8a16"),
-        ("fp6", "bf16", "w8a16"),
+        ("fp6", "bf16", "w6a16"),
         ("fp8_block", "fp8", "fp8"),
         ("int4", "fp8", "fp8"),
         ("nvfp4", "nvfp4", "fp4"),

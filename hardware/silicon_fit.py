@@ -71,7 +71,7 @@ def smooth(family: Family, coefficients: Coefficients, shapes: Array, left: Arra
 def _score(errors: Array) -> float:
     """Return what is to be small: the median absolute log error and a part of its P90."""
     size = np.abs(errors)
-    return float(np.median(size) + 0.3 * np.quantile(size, 0.9))
+    return float(np.median(size) + 0.15 * np.quantile(size, 0.9))
 
 
 def _candidates(x: Array, y: Array, axes: int) -> list[Hyper]:

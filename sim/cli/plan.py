@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-MOST_ROWS = 12  # options printed
-
 
 def plan(
     demand: Annotated[
@@ -33,30 +31,28 @@ def plan(
     from sim.planning import plan as make_plan
 
     count = workers or min(os.cpu_count() or 1, 8)
-    with progress_bar("planning", as_json) as move:
+    with progress_bar("planning") as move:
         result = make_plan(demand, workers=count, progress=lambda share, _text: move(share))
     if out is not None:
         from sim.planning.write import write_plan
 
-        with progress_bar("writing", as_json):
+        with progress_bar("writing"):
             write_plan(result, out)
     _show(result, out, as_json)
 
 
 def _show(result: "PlanResult", out: Path | None, as_json: bool) -> None:
     from sim.cli.output import print_json, print_table
-    from sim.planning.words import headline, option_rows, sentences
+    from sim.planning.words import headline, option_rows, sentences, shortlist
     from sim.planning.write import PLAN_FILES, plan_json
 
     if as_json:
         print_json(plan_json(result))
         return
     typer.echo(f"{result.file.name}: {headline(result)}\n")
-    columns, rows = option_rows(result, MOST_ROWS)
-    print_table(columns, rows)
-    hidden = len(result.options) - len(rows)
-    if hidden > 0:
-        typer.echo(f"... and {hidden} dearer options in plan.csv\n")
+    shown = shortlist(result)
+    print_table(*option_rows(result, shown))
+    typer.echo(f"{len(shown)} of {len(result.options)} options: each candidate at its best.\n")
     for sentence in sentences(result):
         typer.echo(f"- {sentence}")
     for name, fault in result.faults.items():

@@ -1,13 +1,15 @@
 """Every shipped plan file can be read, and names things that exist."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from sim.planning import load_plan
+from sim.planning import load_plan, plan
 from sim.planning.load import Load
 from sim.planning.prices import Ledger, SitePrices, candidate_prices
 from sim.planning.supply import expand, nodes_per_rack, rack_fault
+from sim.planning.write import write_plan
 
 PLANS = sorted((Path(__file__).resolve().parents[2] / "examples" / "plans").glob("*.toml"))
 
@@ -50,3 +52,23 @@ def test_the_plan_in_the_manual_can_be_read(tmp_path):
     ]
     sections = {name for name in type(file).model_fields if name not in ("schema_version", "name")}
     assert all(f"`[{name}]`" in manual or f"`[[{name}]]`" in manual for name in sections)
+
+
+@pytest.mark.slow
+def test_six_candidates_take_less_than_a_minute_of_two_cores():
+    path = next(p for p in PLANS if p.stem == "assistant")
+    start = time.process_time()
+    result = plan(path)
+    assert len({o.rating.candidate.name for o in result.options}) == 6
+    assert (
+        time.process_time() - start < 2 * 50
+    )  # what is left of the minute starts a second process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+def test_a_shipped_plan_has_an_answer(path, tmp_path):
+    result = plan(path)
+    assert result.best.fits
+    assert result.doubts["cheapest"].sum() == pytest.approx(1.0)
+    assert all(p.is_file() for p in write_plan(result, tmp_path))

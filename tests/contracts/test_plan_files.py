@@ -70,5 +70,5 @@ def test_six_candidates_take_less_than_a_minute_of_two_cores():
 def test_a_shipped_plan_has_an_answer(path, tmp_path):
     result = plan(path)
     assert result.best.fits
-    assert result.doubts["cheapest"].sum() == pytest.approx(1.0)
+    assert 0.9 < result.doubts["cheapest"].sum() < 1 + 1e-9  # in some worlds nothing can be had
     assert all(p.is_file() for p in write_plan(result, tmp_path))

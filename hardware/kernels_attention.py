@@ -134,8 +134,8 @@ def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
     return c["launch_s"] + compute + fast + spilled * slow
 
 
-def attention_unfused_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-    """Return the time of one new token per sequence as separate kernels, by what memory moves [s].
+def attention_unfused_decode(shape: Shape, chip: Chip, c: Coefficients, query: int = 1) -> Array:
+    """Return the time of new tokens per sequence as separate kernels, by what memory moves [s].
 
     Keys and values are copied once to each query head of their group where there are several,
     then read by the products; scores pass eight times as in `attention_unfused`.
@@ -143,5 +143,5 @@ def attention_unfused_decode(shape: Shape, chip: Chip, c: Coefficients) -> Array
     cached = shape["batch"] * shape["context"] * shape["kv_heads"] * shape["head_dim"] * 2 * 2
     group = shape["heads"] / shape["kv_heads"]
     moved = cached * np.where(group > 1, 1 + 2 * group, 1.0)
-    scores = 8 * 2 * shape["batch"] * shape["heads"] * shape["context"]
+    scores = 8 * 2 * query * shape["batch"] * shape["heads"] * shape["context"]
     return c["launch_s"] + (moved + scores) / (chip.memory * c["memory"])

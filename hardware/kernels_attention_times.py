@@ -173,15 +173,21 @@ class AttentionTimes(KernelTimes):
         return self.time("attention_unfused", side, heads, head_dim)
 
     def attention_unfused_decode(
-        self, batch: ArrayLike, context: ArrayLike, heads: int, kv_heads: int, head_dim: int
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        query: int = 1,
     ) -> Array:
-        """Return the time of one new token per sequence in separate kernels [s].
+        """Return the time of `query` new tokens per sequence in separate kernels [s].
 
         By traffic (`hardware.kernels_attention.attention_unfused_decode`): not measured.
         """
         shape = FAMILIES["attention_decode"].shape(batch, context, heads, kv_heads, head_dim)
         fitted = self._fit("attention_unfused").coefficients
-        return attention_unfused_decode(shape, self.chip, fitted)
+        return attention_unfused_decode(shape, self.chip, fitted, query)
 
     def _attention(self, name: str, kv_dtype: str) -> str:
         """Return the family of attention over a cache of a type."""

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hardware.kernels import KernelModel
-from hardware.kernels_schedule import WINDOW
+from sim.attention_steps import AttentionSteps
 from sim.communication import Communication, expert_imbalance
-from sim.core.layout import SPREAD_STEP, SPREADS, StepTables
+from sim.core.layout import StepTables
 from sim.engines import GpuExtras
 from sim.parallelism import Parallelism, rank_experts, weight_bytes_touched_by_rank
 from workloads.counts import (
-    AttentionGroup,
-    attention_layers,
+    LinearLayer,
     elementwise_ops,
     kv_bytes_per_token,
     linear_flops_per_token,
@@ -29,14 +28,13 @@ from workloads.counts import (
 from workloads.elementwise import Fusion
 from workloads.models import ModelSpec
 from workloads.precision import precision
+from workloads.traffic import linear_bytes
 
 __all__ = ["GRAPH_SIZES", "Batching", "StepTimeModel", "graph_sizes"]
 
 Array = npt.NDArray[np.float64]
 # Ops without a table of their own run as one that moves the same bytes per element.
 ALIKE = {"rms_norm": "rotary", "act": "rotary"}
-SPREAD_NODES = SPREAD_STEP * np.arange(SPREADS)
-EIGHT_BITS = 1.1  # bytes of an element up to which a cache counts as 8 bits wide
 CONTEXTS_PER_OCTAVE, CHUNKS_PER_OCTAVE, PASTS_PER_OCTAVE = 8, 8, 4
 
 
@@ -101,6 +99,8 @@ class StepTimeModel:
         Collectives of a step; None = one rank.
     fusion : {"compiled", "kernels", "none"}
         How element-wise operations are fused (`workloads.elementwise`).
+    fused_attention : bool
+        FlashAttention, or separate products and softmax.
     """
 
     kernels: KernelModel
@@ -110,6 +110,7 @@ class StepTimeModel:
     popularity: float = 0.0
     communication: Communication | None = None
     fusion: Fusion = "compiled"
+    fused_attention: bool = True
 
     @property
     def tp(self) -> int:
@@ -128,9 +129,16 @@ class StepTimeModel:
         total = np.zeros_like(tokens)
         for gemm in linear_layers(self.model, self.tp):
             if gemm.tokens == "all":
-                total += gemm.count * self.kernels.gemm(tokens, gemm.n, gemm.k, gemm.dtype)
+                total += gemm.count * self._gemm_s(gemm, tokens)
         total = self._elementwise_s(total, tokens)
         return total + (self.communication.layers_s(rows) if self.communication else 0.0)
+
+    def _gemm_s(self, gemm: LinearLayer, rows: Array) -> Array:
+        """Return seconds of one product; scales of packed weights, or zeros left out, count."""
+        stored = None
+        if gemm.dtype.endswith("a16") or ((sparse := self.model.sparsity) and sparse.kernel):
+            stored = linear_bytes(self.model, gemm) / gemm.elements
+        return self.kernels.gemm(rows, gemm.n, gemm.k, gemm.dtype, stored)
 
     def experts_s(self, tokens: Array, rows: Array) -> Array:
         """Return seconds of routed experts of `tokens`, run in a graph of `rows`.
@@ -154,6 +162,7 @@ class StepTimeModel:
                 block.hidden,
                 block.intermediate,
                 block.dtype,
+                self.popularity,
             )
         return total + (
             self.communication.experts_s(effective, busiest) if self.communication else 0.0
@@ -177,89 +186,31 @@ class StepTimeModel:
                 total += op.count * self.kernels.elementwise(op.op, sequences, op.width)
         return total + (self.communication.head_s(sequences) if self.communication else 0.0)
 
-    def decode_attention_s(self, sequences: Array, context: Array) -> Array:
-        """Return attention seconds of one token for each of `sequences` at a mean context.
+    @property
+    def attention(self) -> AttentionSteps:
+        """Attention of one rank."""
+        return AttentionSteps(self.kernels, self.model, self.tp, self.fused_attention)
 
-        Contexts are alike; steps of whole attention blocks are averaged out.
-        """
-        total = np.zeros(np.broadcast(sequences, context).shape)
-        for group in attention_layers(self.model, self.tp):
-            heads, kv_heads, dim, _ = group.shape("decode")
-            for shift in WINDOW:
-                near = context / self.parallel.cp + 1.0 + shift
-                seen = np.clip(near, 1.0, group.window or np.inf)
-                total += (group.count / WINDOW.size) * self.kernels.attention_decode(
-                    sequences, seen, heads, kv_heads, dim, self.kv_word
-                )
+    def decode_attention_s(self, sequences: Array, context: Array, query: int = 1) -> Array:
+        """Return attention seconds of `query` tokens for each of `sequences` at a mean context."""
+        total = self.attention.decode_s(sequences, context / self.parallel.cp, query)
         per_sequence = self.extras.attention_per_sequence.value * sequences
         extra = (self.extras.attention_per_layer.value + per_sequence) * self.model.layers
         merged = self.communication.merge_s(sequences) if self.communication else 0.0
-        return total + extra + self._absorbed_s(sequences) + merged
-
-    @property
-    def kv_word(self) -> str:
-        """Word of the kernel table for the KV cache's format: 8 bits or less, or 16."""
-        return "fp8" if precision(self.model.kv).bytes <= EIGHT_BITS else "bf16"
+        return total + extra + merged
 
     def uneven(self, sequences: Array, contexts: Array) -> Array:
-        """Return the relative extra of decode attention where contexts differ.
-
-        Parameters
-        ----------
-        sequences, contexts : array (N,), (C,)
-            Decoding sequences, their mean context.
-
-        Returns
-        -------
-        array (N, C, SPREADS)
-            By deviation over mean, in steps of `SPREAD_STEP`.
-        """
-        total = np.zeros((sequences.size, contexts.size, SPREADS))
-        even = np.zeros((sequences.size, contexts.size, 1))
-        for group in attention_layers(self.model, self.tp):
-            heads, kv_heads, dim, _ = group.shape("decode")
-            seen = np.minimum(contexts + 1.0, group.window or np.inf)
-            layout = (heads, kv_heads, dim, self.kv_word)
-            seconds = self.kernels.attention_decode(sequences[:, None], seen, *layout)
-            weight = group.count * seconds[:, :, None]
-            factor = self.kernels.attention_uneven(sequences, seen, SPREAD_NODES, *layout)
-            alike = np.minimum(contexts / (2.0 * (group.window or np.inf)), 1.0)[:, None]
-            total += weight * (alike + (1.0 - alike) * factor)
-            even = even + weight
-        return np.asarray(total / even - 1.0)
-
-    def _absorbed_s(self, sequences: Array) -> Array:
-        """Return seconds of the absorbed projections that MLA adds to decoding."""
-        total = np.zeros_like(sequences)
-        for gemm in linear_layers(self.model, self.tp):
-            if gemm.tokens == "decode":
-                n = gemm.n * gemm.batch
-                total = total + gemm.count * self.kernels.gemm(sequences, n, gemm.k, gemm.dtype)
-        return total
+        """Return the relative extra of decode attention where contexts differ."""
+        return self.attention.uneven(sequences, contexts)
 
     def prefill_attention_s(self, chunk: Array, past: Array) -> Array:
         """Return attention seconds of a prompt chunk over its past."""
-        total = np.zeros(np.broadcast(chunk, past).shape)
-        for group in attention_layers(self.model, self.tp):
-            total += group.count * self._prefill_group_s(group, chunk, past)
-        for gemm in linear_layers(self.model, self.tp):
-            if gemm.tokens == "prefill":
-                rows = chunk + past
-                total += gemm.count * self.kernels.gemm(rows, gemm.n, gemm.k, gemm.dtype)
-        total /= self.parallel.cp
+        total = self.attention.prefill_s(chunk, past) / self.parallel.cp
         return total + (self.communication.ring_s(chunk, past, total) if self.communication else 0)
-
-    def _prefill_group_s(self, group: AttentionGroup, chunk: Array, past: Array) -> Array:
-        heads, kv_heads, dim, _ = group.shape("prefill")
-        seen = past
-        if group.window:
-            seen = np.minimum(past, np.maximum(group.window - chunk / 2.0, 0.0))
-        return self.kernels.attention_prefill(chunk, seen, heads, kv_heads, dim, self.kv_word)
 
     def flops_per_pair(self) -> float:
         """Return FLOPs of one query-key pair over all layers [FLOP]."""
-        groups = attention_layers(self.model, self.tp)
-        return sum(2.0 * g.count * g.heads * (g.head_dim + g.value_dim) for g in groups)
+        return self.attention.flops_per_pair()
 
     def head_bytes(self) -> float:
         """Return bytes of the output projection's weights [byte]."""

@@ -28,6 +28,7 @@ __all__ = [
     "kv_bytes",
     "kv_bytes_per_token",
     "kv_read_bytes",
+    "linear_bytes",
     "step_bytes",
     "weight_bytes",
     "weight_bytes_touched",
@@ -173,7 +174,7 @@ def weight_bytes(model: ModelSpec, tp: int = 1, ep: int = 1) -> float:
     return _dense_bytes(model, tp) + experts + rows * model.hidden * wide + vision
 
 
-def _linear_bytes(model: ModelSpec, gemm: LinearLayer) -> float:
+def linear_bytes(model: ModelSpec, gemm: LinearLayer) -> float:
     """Return bytes of one GEMM's weights as stored and read.
 
     A sparse kernel stores what is not 0 with its place: 2 bits each in 2:4, 16 bits else.
@@ -194,7 +195,7 @@ def _expert_bytes(model: ModelSpec, block: ExpertLayer) -> float:
 
 def _dense_bytes(model: ModelSpec, tp: int) -> float:
     """Return bytes that every step reads: GEMM weights, lm_head, norms and biases."""
-    gemms = sum(_linear_bytes(model, g) for g in linear_layers(model, tp) if g.stored)
+    gemms = sum(linear_bytes(model, g) for g in linear_layers(model, tp) if g.stored)
     return gemms + small_parameters(model) * precision(model.dtype).bytes
 
 

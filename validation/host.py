@@ -20,6 +20,7 @@ __all__ = ["bookkeeping", "client_delays", "dispatches", "idle_arrivals", "promp
 BOUND_S = 3e-4  # an output later than the GPU's end by this much waited for the host
 EVEN = 0.15  # successive decode gaps differ less than this
 TAIL_S = 8e-3  # a prompt step that ends so long after its dispatch was bound by the GPU
+AHEAD_S = 0.08  # a step formed so long before the output before it was dispatched by then
 LONGEST_S = 0.5  # longer is a stall, not a dispatch
 Floats = npt.NDArray[np.float64]
 COLUMNS = ["start_s", "tokens", "dispatch_s", "graph_s", "lead_s"]
@@ -162,8 +163,9 @@ def prompt_gpu_times(workload: MeasuredWorkload) -> pd.DataFrame:
     """Return the GPU time of prompt steps where the log shows it.
 
     Where the log has GPU times, of every prompt step that took longer than its dispatch. Else of
-    prompt steps among decodes whose output came well after their dispatch: from the end of the
-    decode before (its output, or one decode gap after the output before that) to their output.
+    two kinds of prompt steps. Among decodes, with an output well after its dispatch: from the end
+    of the decode before (one decode gap after the output before that) to its output. Behind
+    another prompt step, formed long before that one's output: from output to output.
 
     Returns
     -------
@@ -171,22 +173,33 @@ def prompt_gpu_times(workload: MeasuredWorkload) -> pd.DataFrame:
         Columns step (row of the log), tokens and seconds.
     """
     log = _Log.of(workload)
+    prompts = np.flatnonzero((log.prefills > 0) & log.judged)
     if "gpu_ms" in workload.steps:
         gpu = workload.steps["gpu_ms"].to_numpy() * 1e-3
         host = workload.steps["host_ms"].to_numpy() * 1e-3
-        step = np.flatnonzero((log.prefills > 0) & log.judged & (gpu > host))
-        seconds = gpu[step]
+        found = [(i, gpu[i]) for i in prompts if gpu[i] > host[i]]
     else:
-        step = np.array([i for i in np.flatnonzero(log.prefills > 0) if _gpu_bound(log, int(i))])
-        step = step.astype(np.int64)
-        before = log.output[step - 2] - log.output[step - 3]
-        seconds = log.output[step] - log.output[step - 2] - before
+        seen = [(i, _seen_gpu_s(log, int(i))) for i in prompts]
+        found = [(i, seconds) for i, seconds in seen if seconds > 0.0]
+    step = np.array([i for i, _ in found], dtype=np.int64)
+    seconds = np.array([s for _, s in found], dtype=np.float64)
     return pd.DataFrame({"step": step, "tokens": log.tokens[step], "seconds": seconds})
 
 
-def _gpu_bound(log: _Log, i: int) -> bool:
-    if not (log.decodes(i - 3, i - 1) and log.decodes(i + 1, i + 1) and log.judged[i]):
-        return False
-    if log.schedule[i] >= log.output[i - 1]:
-        return False
-    return bool(log.output[i] - log.output[i - 1] > TAIL_S)
+def _seen_gpu_s(log: _Log, i: int) -> float:
+    """Return the GPU time of prompt step i, NaN where the outputs do not show it [s]."""
+    if i < 1 or i + 1 >= len(log.output):
+        return np.nan
+    if _ahead(log, i) and _ahead(log, i + 1) and log.prefills[i - 1] > 0:
+        return float(log.output[i] - log.output[i - 1])
+    if not (log.decodes(i - 3, i - 1) and log.decodes(i + 1, i + 1)):
+        return np.nan
+    if log.schedule[i] >= log.output[i - 1] or log.output[i] - log.output[i - 1] < TAIL_S:
+        return np.nan
+    before = log.output[i - 2] - log.output[i - 3]
+    return float(log.output[i] - log.output[i - 2] - before)
+
+
+def _ahead(log: _Log, i: int) -> bool:
+    """Return whether step i was dispatched well before the output of the step before it."""
+    return bool(log.schedule[i] + AHEAD_S < log.output[i - 1])

@@ -26,13 +26,14 @@ __all__ = [
     "judge_workload",
     "predict_steps",
     "summarise",
-    "window_rows",
+    "window_bounds",
 ]
 
 WINDOW_S = 0.5
 AS_TABULATED = {"full_clock_gain": 0.0, "capped_gain": 0.0, "throttle_per_k": 0.0}
 PERCENTILE = 0.9
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def predict_steps(deployment: Deployment, workload: MeasuredWorkload) -> pd.DataFrame:
@@ -87,7 +88,7 @@ def judge_workload(deployment: Deployment, workload: MeasuredWorkload) -> pd.Dat
     """
     predicted = predict_steps(deployment, workload)
     rows = pd.concat(
-        [_decode_rows(workload, predicted), window_rows(workload, predicted)], ignore_index=True
+        [_decode_rows(workload, predicted), _window_rows(workload, predicted)], ignore_index=True
     )
     rows["error"] = rows["gpu_s"] / rows["measured_s"] - 1.0
     rows["host_error"] = rows["step_s"] / rows["measured_s"] - 1.0
@@ -104,25 +105,18 @@ def _decode_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.Data
     return _rows("decode", output[chosen - 1], output[chosen], predicted.iloc[chosen])
 
 
-def window_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.DataFrame:
-    """Return measured and predicted time of every half second with prompts.
-
-    Parameters
-    ----------
-    workload : MeasuredWorkload
-        The log.
-    predicted : DataFrame
-        Columns gpu_s and step_s, one row per step [s].
-
-    Returns
-    -------
-    DataFrame
-        kind ("window"), start_s, measured_s, gpu_s, step_s [s].
-    """
+def window_bounds(workload: MeasuredWorkload) -> tuple[Ints, Ints]:
+    """Return first and last step of every half second with prompts, see the module."""
     output = workload.steps["t_output"].to_numpy()
     bounds = [(i, j) for i, j in _windows(output) if _counts(workload, i, j)]
-    sums = predicted.cumsum().to_numpy()
     first, last = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
+    return first, last
+
+
+def _window_rows(workload: MeasuredWorkload, predicted: pd.DataFrame) -> pd.DataFrame:
+    output = workload.steps["t_output"].to_numpy()
+    first, last = window_bounds(workload)
+    sums = predicted.cumsum().to_numpy()
     summed = pd.DataFrame(sums[last] - sums[first], columns=predicted.columns)
     return _rows("window", output[first], output[last], summed)
 

@@ -92,7 +92,7 @@ def test_summary_is_signed_median_median_and_percentile():
 
 
 @pytest.mark.validation
-@pytest.mark.parametrize("name", [n for n in LIMITS if n != "llama8b_fp8"])
+@pytest.mark.parametrize("name", LIMITS)
 def test_step_times_are_within_their_limits(name):
     run = load_runs()[name]
     rows = pd.concat([judge_workload(deployment(name), w) for w in run.workloads.values()])
@@ -101,9 +101,3 @@ def test_step_times_are_within_their_limits(name):
     assert found["decode"] <= decode
     if window:
         assert found["window"] <= window
-
-
-@pytest.mark.validation
-@pytest.mark.xfail(reason="fp8 attention and small fp8 products are read too slow", strict=False)
-def test_fp8_step_times_are_within_their_limit():
-    test_step_times_are_within_their_limits("llama8b_fp8")

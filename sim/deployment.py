@@ -82,6 +82,8 @@ class Deployment:
         "measured" or "datasheet".
     longest : int
         Longest request that may be served [token].
+    parallel : Parallelism
+        Ranks of the replica.
     """
 
     spec: AcceleratorSpec
@@ -92,6 +94,7 @@ class Deployment:
     knobs: npt.NDArray[np.void]
     fidelity: str
     longest: int
+    parallel: Parallelism = Parallelism()
 
 
 @lru_cache(maxsize=8)
@@ -136,7 +139,9 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     knobs["graph_tokens"] = largest
     _share_steps(knobs, parallel)
     tables = steps.tables(limits)
-    return Deployment(spec, model, profile, plan, tables, knobs, kernels.fidelity, longest)
+    return Deployment(
+        spec, model, profile, plan, tables, knobs, kernels.fidelity, longest, parallel
+    )
 
 
 def _check_length(scenario: Scenario, model: ModelSpec, longest: int) -> None:
@@ -275,13 +280,17 @@ def _knobs(
         "base_w": power.base_w,
         "j_per_flop": power.j_per_flop,
         "flop_scale": precision_scale(model.activations),
-        "j_per_weight_byte": power.j_per_weight_byte,
+        "j_per_weight_byte": power.j_per_weight_byte * (power.expert_factor if model.moe else 1),
         "j_per_kv_byte": power.j_per_kv_byte,
         "cap_w": power.cap_w,
         "window_s": power.window_s,
         "clock_free": power.clock_free,
         "full_clock_gain": power.full_clock_gain,
         "capped_gain": power.capped_gain,
+        "full_cap_w": power.full_cap_w,
+        "power_exponent": power.power_exponent,
+        "time_exponent": power.time_exponent,
+        "memory_exponent": power.memory_exponent,
         **_thermal(spec, scenario.hardware.ambient_c),
     }
     knobs = np.zeros(1, KNOBS)

@@ -140,7 +140,7 @@ def _divisors(number: int) -> list[int]:
 
 def _refuse(axis: str, wanted: int, why: str, legal: Iterable[int]) -> None:
     raise InputError(
-        f"{axis} = {wanted}: {why}",
+        f"{axis} = {wanted} {why}",
         f"[hardware] {axis}",
         repair=f"nearest choice: {axis} = {_nearest(legal, wanted)}",
     )
@@ -169,13 +169,13 @@ def check_parallelism(parallel: Parallelism, model: ModelSpec, domain: int) -> N
     >>> from workloads.models import load_model
     >>> check_parallelism(Parallelism(tp=6), load_model("llama-3.1-8b"), 8)
     Traceback (most recent call last):
-    formats.errors.InputError: [hardware] tp: tp = 6: does not divide 32 heads (8 KV heads); \
+    formats.errors.InputError: [hardware] tp: tp = 6 does not divide 32 heads (8 KV heads); \
 nearest choice: tp = 4 or 8
     """
     _check_tensor(parallel, model, domain)
     if parallel.pp > model.layers:
         choices = range(1, model.layers + 1)
-        _refuse("pp", parallel.pp, f"{model.name} has {model.layers} layers", choices)
+        _refuse("pp", parallel.pp, f"exceeds the {model.layers} layers of {model.name}", choices)
     _check_experts(parallel, model)
     if parallel.micro_batches and parallel.pp == 1:
         what = f"micro_batches = {parallel.micro_batches} needs a pipeline"
@@ -188,7 +188,7 @@ def _check_tensor(parallel: Parallelism, model: ModelSpec, domain: int) -> None:
         return
     why = f"does not divide {model.heads} heads ({model.kv_heads} KV heads)"
     if parallel.tp in legal_tp(model, model.heads):
-        why = f"more tensor ranks than the {domain} accelerators that a fast link joins"
+        why = f"exceeds the {domain} accelerators that a fast link joins"
     _refuse("tp", parallel.tp, why, legal)
 
 
@@ -196,7 +196,7 @@ def _check_experts(parallel: Parallelism, model: ModelSpec) -> None:
     if parallel.ep == 1:
         return
     if model.moe is None:
-        _refuse("ep", parallel.ep, f"{model.name} has no experts", [1])
+        _refuse("ep", parallel.ep, f"needs experts, and {model.name} has none", [1])
         return
     legal = [d for d in _divisors(parallel.stage) if model.moe.experts % d == 0]
     if parallel.ep in legal:

@@ -8,7 +8,7 @@ from policies.rules import Ordering, RequestView
 from sim.core.layout import Records, Status
 from sim.replica import make_records
 
-__all__ = ["request_table", "step_table", "to_records"]
+__all__ = ["request_table", "step_table", "to_records", "with_second_stages"]
 
 PASSED_ON = ("request", "class", "client", "priority", "session", "model")
 RESULT_COLUMNS = (
@@ -44,6 +44,14 @@ def to_records(table: pd.DataFrame, ordering: Ordering, ttft_s: float = np.inf) 
     requests["prefix_owner"], requests["prefix_tokens"] = _prefixes(table)
     requests["order_key"] = _order_keys(table, ordering, ttft_s)
     return records
+
+
+def with_second_stages(records: Records) -> Records:
+    """Return records with as many empty rows again: what follows a hand-off of its request."""
+    count = len(records.requests)
+    requests = make_records(2 * count)[0]
+    requests[:count] = records.requests
+    return Records(requests, records.hashes)
 
 
 def _order_keys(table: pd.DataFrame, ordering: Ordering, ttft_s: float) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from sim.core.loop import ROWS_FULL, advance
 __all__ = ["Replica", "make_records"]
 
 FIRST_ROWS = 4096
+Member = tuple[Any, ...]
 
 
 def make_records(
@@ -36,9 +38,10 @@ def make_records(
     return requests, Records(requests, np.zeros(1, np.int64) if hashes is None else hashes)
 
 
-def _make_lanes(knobs: np.void, count: int, longest: int) -> Lanes:
+def _make_lanes(knobs: np.void, count: int, most: int, longest: int) -> Lanes:
+    """Return empty lists for `count` queued requests of `most` in all."""
     seqs, tokens = int(knobs["max_num_seqs"]), int(knobs["max_num_batched_tokens"])
-    slots = min(seqs, count) + 1
+    slots = min(seqs, most) + 1
     per_request = longest // int(knobs["block_size"]) + 2 if knobs["caching"] else 1
     entries = min(seqs, tokens) + 2
 
@@ -78,7 +81,7 @@ class Replica:
     seed : int
         Seed of the host's random level (a stream of its own).
     capacity : int
-        Most requests that can be submitted to this replica.
+        Requests that its queues hold at first.
     longest : int
         Most tokens (prompt + output) of any request.
     """
@@ -96,7 +99,8 @@ class Replica:
 
     def __post_init__(self) -> None:
         knobs = self.knobs[0]
-        self.lanes = _make_lanes(knobs, self.capacity, self.longest)
+        count = len(self.records.requests)
+        self.lanes = _make_lanes(knobs, self.capacity, count, self.longest)
         self.pool = make_pool(int(knobs["num_blocks"]) if knobs["caching"] else 1)
         self.rows = np.zeros(FIRST_ROWS, STEP)
         self.state = np.zeros(1, STATE)
@@ -116,13 +120,72 @@ class Replica:
         """When the engine may form its next batch [s]."""
         return float(self.state["now"][0])
 
-    def submit(self, indices: npt.ArrayLike) -> None:
-        """Hand over requests (rows of the records) in order of arrival."""
+    @property
+    def member(self) -> Member:
+        """The arrays of this replica, as `sim.core.crew` takes them."""
+        return (
+            self.tables,
+            self.state,
+            self.knobs,
+            self.pool,
+            self.records,
+            self.lanes,
+            self.rows,
+        )
+
+    def make_room(self) -> None:
+        """Double the queues and the step log where they are nearly full."""
+        state, lanes = self.state[0], self.lanes
+        first, last = int(state["next_inbox"]), int(state["n_inbox"])
+        here = last - first + int(state["n_waiting"]) + int(state["n_running"])
+        size = 2 * (here + int(state["n_done"]) + 128)
+        inbox = np.zeros(size, np.int64)
+        inbox[: last - first] = lanes.inbox[first:last]
+        state["next_inbox"], state["n_inbox"] = 0, last - first
+        self.lanes = lanes._replace(
+            inbox=inbox,
+            waiting=_longer(lanes.waiting, size),
+            waiting_key=_longer(lanes.waiting_key, size),
+            done=_longer(lanes.done, size),
+        )
+
+    def more_rows(self) -> None:
+        """Double the step log."""
+        self.rows = _longer(self.rows, 2 * self.rows.size)
+
+    def drop_all(self) -> npt.NDArray[np.int64]:
+        """Lose every request and all KV blocks, as when the engine dies; return the requests."""
+        state, lanes = self.state[0], self.lanes
+        inbox = lanes.inbox[int(state["next_inbox"]) : int(state["n_inbox"])]
+        waiting = lanes.waiting[: int(state["n_waiting"])]
+        running = lanes.running[: int(state["n_running"])]
+        lost = np.concatenate([running, waiting, inbox]).astype(np.int64)
+        for name in ("n_running", "n_waiting", "n_inbox", "next_inbox", "in_flight", "n_flight"):
+            state[name] = 0
+        state["resume"] = state["n_partial"] = state["blocked"] = 0
+        state["free_blocks"] = self.knobs["num_blocks"][0]
+        state["free_slots"] = lanes.slots.size
+        lanes.slots[:] = np.arange(lanes.slots.size)
+        lanes.held[:] = 0
+        self.pool = make_pool(int(self.knobs["num_blocks"][0]) if self.knobs["caching"][0] else 1)
+        self.records.requests["slot"][lost] = -1
+        return lost
+
+    def start_at(self, now: float) -> None:
+        """Let the engine begin at a time [s], without energy for what was before."""
+        state = self.state[0]
+        state["now"] = max(float(state["now"]), now)
+        state["gpu_end"] = max(float(state["gpu_end"]), now)
+
+    def submit(self, indices: npt.ArrayLike, since: float = 0.0) -> None:
+        """Hand over requests (rows of the records) in order of arrival, not before `since` [s]."""
         new = np.atleast_1d(np.asarray(indices, dtype=np.int64))
+        while self._full(new.size):
+            self.make_room()
         requests, knobs = self.records.requests, self.knobs[0]
         wait = knobs["ingest_s"] + knobs["ingest_per_token_s"] * requests["prompt_tokens"][new]
-        requests["ready_s"][new] = requests["arrival_s"][new] + wait
-        requests["target"][new] = requests["prompt_tokens"][new]
+        requests["ready_s"][new] = np.maximum(requests["arrival_s"][new], since) + wait
+        requests["target"][new] = requests["prompt_tokens"][new] + requests["scheduled"][new]
         state = self.state[0]
         first, count = int(state["n_inbox"]), new.size
         pending = self.lanes.inbox[int(state["next_inbox"]) : first]
@@ -147,7 +210,14 @@ class Replica:
             )
             if status != ROWS_FULL:
                 return bool(self.state["n_done"][0] > 0)
-            self.rows = np.concatenate([self.rows, np.zeros(self.rows.size, STEP)])
+            self.more_rows()
+
+    def _full(self, new: int) -> bool:
+        state = self.state[0]
+        here = int(state["n_waiting"]) + int(state["n_running"]) + int(state["n_inbox"]) + new
+        here -= int(state["next_inbox"])
+        room = min(self.lanes.waiting.size, self.lanes.done.size - int(state["n_done"]))
+        return here >= room or int(state["n_inbox"]) + new > self.lanes.inbox.size
 
     def take_done(self) -> npt.NDArray[np.int64]:
         """Return the requests that have ended since the last call."""
@@ -165,6 +235,11 @@ class Replica:
         state = self.state[0]
         waiting = int(state["n_waiting"]) + int(state["n_inbox"]) - int(state["next_inbox"])
         return waiting, int(state["n_running"]), int(state["free_blocks"])
+
+
+def _longer(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return a copy with at least `size` entries, zeros at the end."""
+    return np.concatenate([values, np.zeros(max(size - values.size, 0), values.dtype)])
 
 
 def total_gaps(replicas: Iterable[Replica]) -> npt.NDArray[np.float64]:

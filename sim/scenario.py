@@ -6,6 +6,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from formats import check, read_toml
+from sim.fleets.sections import (
+    AutoscalingSection,
+    ColdStart,
+    FailuresSection,
+    FleetSection,
+    HandOff,
+    PoolSection,
+    SharedCacheSection,
+)
 from workloads.named import WorkloadSpec
 
 __all__ = [
@@ -101,6 +110,9 @@ class Policies(_Section):
     caching: Choice = Field({"name": "prefix-lru"}, description="which prompts are kept")
     admission: Choice = Field({"name": "all"}, description="who is let in")
     routing: Choice = Field({"name": "round-robin"}, description="which replica serves")
+    placement: Choice = Field(
+        {"name": "disaggregated"}, description="where prompts are computed, with prefill pools"
+    )
 
 
 class Slo(_Section):
@@ -145,6 +157,13 @@ class Scenario(_Section):
     engine: Engine = Engine()
     workload: WorkloadSpec = DEFAULT_WORKLOAD
     policies: Policies = Policies()
+    pools: tuple[PoolSection, ...] = ()
+    fleet: FleetSection = FleetSection()
+    hand_off: HandOff = HandOff()
+    shared_cache: SharedCacheSection | None = None
+    autoscaling: AutoscalingSection | None = None
+    cold_start: ColdStart = ColdStart()
+    failures: FailuresSection | None = None
     slo: Slo = Slo()
     run: Run = Run()
 

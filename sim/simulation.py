@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from formats import InputError
-from policies.rules import ordering
-from sim.core.layout import Records
-from sim.deployment import Deployment, deploy
-from sim.fleet import ClosedLoop, run_fleet
-from sim.records import request_table, step_table, to_records
-from sim.replica import Replica, total_gaps
+from sim.deployment import Deployment
+from sim.fleets.arrivals import ClosedLoop
+from sim.fleets.outcome import Outcome
+from sim.fleets.run import serve
+from sim.records import request_table, step_table
+from sim.replica import total_gaps
 from sim.scenario import Scenario
-from sim.streams import stream, stream_seed
+from sim.streams import stream
 from workloads.named import Streams, closed_loop, make_requests
 from workloads.requests import check_requests
 
@@ -46,6 +46,10 @@ class Result:
         One row per replica: seconds, joules, FLOPs, bytes and counts of its state.
     wall_s : float
         CPU seconds that the simulation took [s]; not part of the tables.
+    fleet : Outcome or None
+        Pools, events of replicas, hand-offs.
+    deployments : list of Deployment
+        Of every replica, by number; `deployment` is that of the first pool.
     """
 
     scenario: Scenario
@@ -55,6 +59,8 @@ class Result:
     gaps: npt.NDArray[np.float64]
     totals: pd.DataFrame
     wall_s: float = field(default=0.0, compare=False)
+    fleet: Outcome | None = None
+    deployments: list[Deployment] = field(default_factory=list)
 
 
 def simulate(
@@ -98,21 +104,18 @@ def simulate(
     table = workload_requests(scenario, base) if requests is None else check_requests(requests)
     if len(table) == 0:
         raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
-    lengths = (table["prompt_tokens"] + table["output_tokens"]).to_numpy()
-    deployment = deploy(scenario, int(lengths.max()))
-    order = ordering.make(scenario.policies.ordering)
-    objective = np.inf if scenario.slo.ttft_s is None else scenario.slo.ttft_s
-    records = to_records(table, order, objective)
-    replicas = make_replicas(scenario, deployment, records)
-    placed = run_fleet(scenario, replicas, records, _users(scenario, len(table)), progress)
+    served = serve(scenario, table, _users(scenario, len(table)), progress)
+    made = {pool.section.name: pool.deployment for pool in served.pools}
     return Result(
         scenario,
-        deployment,
-        request_table(table, records, placed),
-        step_table([r.steps() for r in replicas]),
-        total_gaps(replicas),
-        pd.DataFrame(np.concatenate([r.state for r in replicas])),
+        served.pools[0].deployment,
+        request_table(table, served.records, served.outcome.placed),
+        step_table([r.steps() for r in served.replicas]),
+        total_gaps(served.replicas),
+        pd.DataFrame(np.concatenate([r.state for r in served.replicas])),
         time.process_time() - start,
+        served.outcome,
+        [made[name] for name in served.outcome.pools],
     )
 
 
@@ -128,18 +131,3 @@ def _users(scenario: Scenario, count: int) -> ClosedLoop | None:
         return None
     think = loop.think_times(count, stream(scenario.run.seed, "think"))
     return ClosedLoop(loop.concurrency, think)
-
-
-def make_replicas(scenario: Scenario, deployment: Deployment, records: Records) -> list[Replica]:
-    """Return the idle replicas of a deployment, each with a random stream of its own."""
-    return [
-        Replica(
-            deployment.tables,
-            deployment.knobs,
-            records,
-            stream_seed(scenario.run.seed, f"host/{i}"),
-            len(records.requests),
-            deployment.longest,
-        )
-        for i in range(scenario.hardware.replicas)
-    ]

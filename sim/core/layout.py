@@ -66,6 +66,8 @@ REQUEST = np.dtype(
         ("emitted", "i8"),  # output tokens seen by the client
         ("preemptions", "i8"),
         ("recomputed_tokens", "i8"),  # work repeated after preemption
+        ("given_tokens", "i8"),  # KV tokens that come with it from another replica
+        ("retries", "i8"),  # times a replica failed under it
         ("prefix_owner", "i8"),  # request whose leading blocks this one repeats, -1 none
         ("prefix_tokens", "i8"),  # leading tokens shared with prefix_owner
         ("hash_start", "i8"),  # first of its entries in Records.hashes
@@ -185,6 +187,10 @@ KNOBS = np.dtype(
         ("clock_free", "f8"),  # share of the cap below which the clock is always full
         ("full_clock_gain", "f8"),  # time saved against the table at the full clock
         ("capped_gain", "f8"),  # time saved against the table at the cap
+        ("full_cap_w", "f8"),  # sustained watts at the TDP; cap_w may be lower
+        ("power_exponent", "f8"),
+        ("time_exponent", "f8"),
+        ("memory_exponent", "f8"),
         ("ambient_c", "f8"),
         ("throttle_c", "f8"),
         ("throttle_per_k", "f8"),  # slowdown per kelvin above it

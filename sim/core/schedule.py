@@ -338,6 +338,8 @@ def _admit(
         lanes.blocks[slot, i] = block
     lanes.held[slot] = hits
     requests[index].computed = hits * knobs.block_size
+    if _brings_kv(requests[index]):
+        _take_over(state, knobs, pool, records, lanes, index)
     if requests[index].preemptions == 0:
         requests[index].cached_tokens = hits * knobs.block_size
         requests[index].admitted_s = state.now
@@ -347,6 +349,27 @@ def _admit(
         most = requests[index].prompt_tokens + max(knobs.reserve, requests[index].output_tokens)
         _grow(state, knobs, pool, requests, lanes, index, most)
     _take(state, knobs, pool, records, lanes, index, tokens)
+
+
+@compiled
+def _take_over(
+    state: Record, knobs: Record, pool: BlockPool, records: Record, lanes: Lanes, index: int
+) -> None:
+    """Allocate and publish the blocks of a KV cache that comes with a request."""
+    requests, hashes = records
+    given, slot = requests[index].given_tokens, requests[index].slot
+    _grow(state, knobs, pool, requests, lanes, index, given)
+    requests[index].computed = given
+    if knobs.caching:
+        for i in range(given // knobs.block_size):
+            key = request_key(requests, hashes, index, i, knobs.block_size)
+            publish(pool, lanes.blocks[slot, i], key)
+
+
+@compiled
+def _brings_kv(request: Record) -> bool:
+    """Return whether a request comes with the KV cache of its prompt; preempted, it is gone."""
+    return request.given_tokens > 0 and request.preemptions == 0
 
 
 @compiled
@@ -372,18 +395,19 @@ def _schedule_waiting(
             close(state, requests, lanes, index, TIMED_OUT, requests[index].deadline_s)
             continue
         hits, idle = 0, 0
-        if knobs.caching:
+        given = requests[index].given_tokens if _brings_kv(requests[index]) else 0
+        if knobs.caching and given == 0:
             limit = (requests[index].target - 1) // knobs.block_size
             hits, idle = count_hits(pool, requests, hashes, index, limit, knobs.block_size)
         spare = state.free_blocks - idle - (knobs.watermark_blocks if state.n_running else 0)
         if _whole_blocks(knobs, requests[index]) - hits > spare:
             return True
-        need = requests[index].target - hits * knobs.block_size
+        need = requests[index].target - hits * knobs.block_size - given
         tokens = _chunk(knobs, need, budget)
         if tokens == 0 or (tokens < need and partial >= knobs.max_num_partial_prefills):
             return False
         partial += tokens < need
-        if requests[index].preemptions == 0 and knobs.caching:
+        if requests[index].preemptions == 0 and knobs.caching and given == 0:
             state.hit_blocks += hits
             state.looked_up_blocks += limit
         _admit(state, knobs, pool, records, lanes, hits, tokens)

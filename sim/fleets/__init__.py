@@ -1,0 +1,1 @@
+"""Several replicas as one service: pools, routers, hand-offs, scaling, failures, on one clock."""

@@ -1,0 +1,152 @@
+"""The replicas of a fleet as one body: brought to a time and looked at together."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.replica import Replica
+
+__all__ = ["Crew"]
+
+Places = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+FEW = 4  # replicas up to which one call each is cheaper than compiling a call for all
+
+
+class Crew:
+    """Replicas that advance together.
+
+    Parameters
+    ----------
+    replicas : sequence of Replica
+        At first; `add` takes more.
+    keep_done : bool
+        Ended requests are kept for `take_done`.
+    """
+
+    def __init__(self, replicas: Sequence[Replica], keep_done: bool = False) -> None:
+        self.replicas: list[Replica] = []
+        self.keep_done = keep_done
+        self.quiet = np.zeros(0)
+        self._least_s = np.zeros(0)
+        self._members: object | None = None
+        for replica in replicas:
+            self._append(replica)
+        if len(self.replicas) > FEW:
+            self._join()
+
+    def add(self, replica: Replica) -> int:
+        """Add a replica; return its place."""
+        self._append(replica)
+        if self._members is not None:
+            from sim.core import crew
+
+            crew.add(self._members, replica.member)
+        return len(self.replicas) - 1
+
+    def _append(self, replica: Replica) -> None:
+        self.replicas.append(replica)
+        gain = float(replica.knobs["full_clock_gain"][0])
+        least = float(replica.tables.linear_s[1:].min()) * (1.0 - max(gain, 0.0))
+        limited = bool(replica.knobs["queue_limit"][0] < 1 << 59)
+        self._least_s = np.append(self._least_s, 0.0 if limited else least)
+        self.quiet = np.append(self.quiet, -np.inf)
+
+    def _join(self) -> None:
+        from sim.core import crew  # compiled for all replicas together: not for a few
+
+        self._members = crew.crew_of(self.replicas[0].member)
+        for replica in self.replicas[1:]:
+            crew.add(self._members, replica.member)
+
+    def renewed(self, place: int) -> None:
+        """Take over arrays that a replica has made anew."""
+        self.quiet[place] = -np.inf
+        if self._members is not None:
+            from sim.core import crew
+
+            crew.put(self._members, place, self.replicas[place].member)
+
+    def advance(self, places: Places, until: float, exact: bool = True) -> None:
+        """Bring replicas up to a time [s].
+
+        Without `exact`, one that cannot end a request before then is left where it is: its number
+        of requests is right, what it has computed is not.
+        """
+        if self._members is None:
+            for place in places:
+                self._advance_one(int(place), until)
+            return
+        from sim.core import crew
+
+        if exact:
+            self.quiet[:] = -np.inf
+        while True:
+            full = crew.advance_all(
+                self._members, places, until, self.keep_done, self.quiet, self._least_s
+            )
+            if full < 0:
+                return
+            self.replicas[full].more_rows()
+            self.renewed(full)
+
+    def _advance_one(self, place: int, until: float) -> None:
+        replica = self.replicas[place]
+        if replica.now < until:
+            replica.advance(until)
+        if not self.keep_done:
+            replica.state["n_done"] = 0
+
+    def submit(self, place: int, index: int, since: float) -> None:
+        """Hand a request over; its engine does not see it before `since` [s]."""
+        if self._members is None:
+            self.replicas[place].submit(index, since)
+            return
+        from sim.core import crew
+
+        if crew.submit_one(self._members, place, index, since, self.quiet) == crew.NO_ROOM:
+            self.replicas[place].make_room()
+            self.renewed(place)
+            crew.submit_one(self._members, place, index, since, self.quiet)
+
+    def look(self, places: Places) -> Places:
+        """Return waiting, running, free blocks of replicas, shape (places, 3)."""
+        loads = np.zeros((places.size, 3), np.int64)
+        if self._members is None:
+            for i, place in enumerate(places):
+                loads[i] = self.replicas[place].load()
+            return loads
+        from sim.core import crew
+
+        crew.look(self._members, places, loads)
+        return loads
+
+    def queued_tokens(self, places: Places) -> Places:
+        """Return the prompt tokens that replicas have yet to compute, shape (places,)."""
+        from sim.core import crew
+
+        tokens = np.zeros(places.size, np.int64)
+        crew.queued_tokens(self._list(), places, tokens)
+        return tokens
+
+    def cached_tokens(self, places: Places, index: int) -> Places:
+        """Return the leading tokens of a request that replicas have cached, shape (places,)."""
+        from sim.core import crew
+
+        tokens = np.zeros(places.size, np.int64)
+        crew.cached_tokens(self._list(), places, index, tokens)
+        return tokens
+
+    def _list(self) -> object:
+        if self._members is None:
+            self._join()
+        return self._members
+
+    def take_done(self, places: Places) -> list[tuple[int, int]]:
+        """Return (place, request) of requests that have ended since the last call."""
+        found = []
+        for place in places:
+            if self.replicas[place].state["n_done"][0]:
+                found += [(int(place), int(i)) for i in self.replicas[place].take_done()]
+        return found

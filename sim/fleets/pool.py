@@ -1,7 +1,7 @@
 """A pool: replicas of one kind with a router, and what the router knows of them."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,7 +81,7 @@ class Pool:
         classes, models = self.section.classes, self.section.models
         return (not classes or traffic_class in classes) and (not models or model in models)
 
-    def membership(self, places: Sequence[int]) -> None:
+    def membership(self, places: Iterable[int]) -> None:
         """Set which replicas are up."""
         self.up = sorted(places)
         self._up = np.array(self.up, dtype=np.int64)

@@ -131,15 +131,13 @@ def _sessions(table: pd.DataFrame) -> list[int]:
         return [-1] * len(table)
     names = table["session"].fillna("").astype(str)
     codes = pd.factorize(names)[0].astype(np.int64)
-    return np.where(names == "", -1, codes).tolist()
+    return [-1 if name == "" else int(code) for name, code in zip(names, codes, strict=True)]
 
 
 def _choices(table: pd.DataFrame, pools: list[Pool]) -> tuple[list[list[Pool]], list[int]]:
     """Return which pools serve each kind of request, and the kind of every request."""
     empty = pd.Series("", index=table.index)
-    kinds = pd.DataFrame(
-        {name: table.get(name, empty) for name in ("class", "model")}
-    )
+    kinds = pd.DataFrame({name: table.get(name, empty) for name in ("class", "model")})
     kinds = kinds.fillna("").astype(str)
     codes, unique = pd.factorize(pd.MultiIndex.from_frame(kinds))
     choices = [_servers(pools, *kind) for kind in unique]

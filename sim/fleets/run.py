@@ -1,6 +1,6 @@
 """Serve a requests table on the pools of a scenario."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from policies.placement import placement
 from policies.rules import ordering
 from sim.autoscaling import Scaler
 from sim.core.layout import Records
-from sim.deployment import deploy
+from sim.deployment import Deployment, deploy
 from sim.disaggregation import Disaggregation
 from sim.failures import Breaker
 from sim.fleets.arrivals import ClosedLoop, Users, open_arrivals
@@ -59,15 +59,29 @@ def serve(
     table: pd.DataFrame,
     loop: ClosedLoop | None = None,
     progress: Progress | None = None,
+    deployments: Mapping[str, Deployment] | None = None,
 ) -> Served:
     """Serve all requests of a checked table.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Pools, policies, what happens to them.
+    table : DataFrame
+        Requests.
+    loop : ClosedLoop, optional
+        Users that send them one after another.
+    progress : callable, optional
+        Told the share of requests that have ended [0..1].
+    deployments : mapping, optional
+        Ready-made deployments by name of pool ("all" without pools), in place of the scenario's.
 
     Raises
     ------
     InputError
         A pool does not fit, or nothing serves a class of traffic or a model.
     """
-    pools = _pools(scenario, table)
+    pools = _pools(scenario, table, deployments or {})
     records = _records(scenario, table, pools)
     fleet = _fleet(scenario, table, pools, records)
     apart = _disaggregation(scenario, fleet)
@@ -83,11 +97,11 @@ def serve(
     return Served(pools, fleet.crew.replicas, whole, fleet.outcome)
 
 
-def _pools(scenario: Scenario, table: pd.DataFrame) -> list[Pool]:
+def _pools(scenario: Scenario, table: pd.DataFrame, ready: Mapping[str, Deployment]) -> list[Pool]:
     """Return the pools, each deployed, with their speeds relative to the fastest."""
-    lengths = (table["prompt_tokens"] + table["output_tokens"]).to_numpy()
+    longest = int((table["prompt_tokens"] + table["output_tokens"]).max())
     pools = [
-        Pool(section, own, deploy(own, int(lengths.max())), scenario.fleet)
+        Pool(section, own, ready.get(section.name) or deploy(own, longest), scenario.fleet)
         for section, own in pool_scenarios(scenario)
     ]
     fastest = max(pool.prompt_tokens_per_s for pool in pools)

@@ -1,0 +1,127 @@
+"""``roofcast explain``: FLOPs, bytes, roofs and memory of one step, operator by operator."""
+
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sim.explain import Explanation
+
+__all__ = ["explain"]
+
+WHAT, SIZE, OUTPUT = "Hardware and model", "Sizes of the steps", "Output"
+
+
+def _option(panel: str, text: str, *names: str) -> Any:  # noqa: ANN401 - Typer's own type
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
+
+
+def explain(
+    ctx: typer.Context,
+    scenario: Annotated[
+        Path | None, typer.Argument(help="Scenario file (TOML); options go over it.")
+    ] = None,
+    accelerator: Annotated[str | None, _option(WHAT, "Accelerator id, or a .toml.")] = None,
+    model: Annotated[str | None, _option(WHAT, "Model id, .toml, or a config.json.")] = None,
+    weights: Annotated[str | None, _option(WHAT, "Format of weights: bf16, fp8, ...")] = None,
+    kv: Annotated[str | None, _option(WHAT, "Format of the KV cache.")] = None,
+    tp: Annotated[int | None, _option(WHAT, "Tensor-parallel ranks.")] = None,
+    pp: Annotated[int | None, _option(WHAT, "Pipeline stages.")] = None,
+    engine: Annotated[str | None, _option(WHAT, "Engine profile id, or a .toml.")] = None,
+    settings: Annotated[
+        list[str] | None, _option(WHAT, "Any other key of the scenario: KEY=VALUE.", "--set")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Decoding sequences.", rich_help_panel=SIZE)] = 32,
+    context: Annotated[int, typer.Option(help="Tokens of each.", rich_help_panel=SIZE)] = 1024,
+    prompt: Annotated[int, typer.Option(help="Tokens of a prompt.", rich_help_panel=SIZE)] = 2048,
+    out: Annotated[Path | None, _option(OUTPUT, "Page with a roofline.", "--out", "-o")] = None,
+    as_json: Annotated[bool, _option(OUTPUT, "Print JSON only.", "--json")] = False,
+) -> None:
+    """Explain one step: FLOPs, bytes, bounds, MFU and MBU by operator; and what memory holds."""
+    from sim.cli.overrides import make_scenario
+    from sim.explain import Load
+    from sim.explain import explain as explained
+
+    names = ("accelerator", "model", "weights", "kv", "tp", "pp", "engine")
+    options = {name: ctx.params[name] for name in names}
+    chosen, _ = make_scenario(scenario, options, settings or [])
+    found = explained(chosen, Load(batch, context, prompt))
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        _print_json(found)
+    else:
+        _print(found)
+        if out is not None:
+            typer.echo(f"Roofline in {out}")
+
+
+def _write(found: "Explanation", out: Path) -> None:
+    from formats import atomic_write
+    from sim.roofline import explanation_html
+
+    with atomic_write(out) as temporary:
+        temporary.write_text(explanation_html(found), encoding="utf-8")
+
+
+def _print_json(found: "Explanation") -> None:
+    import json
+
+    from sim.cli.output import print_json
+
+    tables = {"operators": found.operators, "phases": found.phases, "largest": found.largest()}
+    data = {name: json.loads(t.to_json(orient="records")) for name, t in tables.items()}
+    plan = found.plan
+    memory = {
+        "usable_bytes": plan.usable,
+        "weight_bytes": plan.weights,
+        "activation_bytes": plan.activations,
+        "reserved_bytes": plan.reserved,
+        "kv_bytes": max(plan.kv, 0.0),
+        "kv_bytes_per_token": found.kv_bytes_per_token,
+    }
+    names = {"model": found.model.name, "accelerator": found.spec.name}
+    print_json({**names, **data, "memory": memory})
+
+
+COLUMNS = ("phase", "operator", "GFLOP", "GB", "ms", "FLOP/byte", "ridge", "bound", "MFU", "MBU")
+
+
+def _row(row: dict[Any, Any]) -> list[str]:
+    """Return one line of the table; a ridge belongs to an operator, not to a phase."""
+    intensity = row["intensity"]
+    return [
+        str(row["phase"]),
+        str(row.get("operator", "all")),
+        f"{row['flops'] / 1e9:.4g}",
+        f"{row['bytes'] / 1e9:.4g}",
+        f"{row['seconds'] * 1e3:.4g}",
+        "" if isnan(intensity) else f"{intensity:.4g}",
+        f"{row['ridge']:.4g}" if "ridge" in row else "",
+        str(row["bound"]),
+        f"{row['mfu']:.1%}",
+        f"{row['mbu']:.1%}",
+    ]
+
+
+def _print(found: "Explanation") -> None:
+    from sim.cli.output import print_table
+
+    load, plan = found.load, found.plan
+    title = f"{found.model.name} on {found.spec.name}: decode {load.batch} x {load.context} tokens"
+    records = [*found.operators.to_dict("records"), *found.phases.to_dict("records")]
+    print_table(list(COLUMNS), [_row(r) for r in records], f"{title}, prompt of {load.prompt}")
+    parts = {
+        "weights": plan.weights,
+        "activations": plan.activations,
+        "workspaces": plan.reserved,
+        "KV cache": max(plan.kv, 0.0),
+        "usable": plan.usable,
+    }
+    memory = [[name, f"{size / 1e9:.2f}"] for name, size in parts.items()]
+    print_table(["memory of one accelerator", "GB"], memory)
+    typer.echo(f"KV cache: {found.kv_bytes_per_token / 1024:.1f} KiB per token")
+    fits = [[row["context"], row["sequences"]] for row in found.largest().to_dict("records")]
+    print_table(["context [token]", "sequences that fit"], fits)

@@ -1,7 +1,8 @@
 """Sweeps: many scenarios over a grid, one table out, on one machine or many."""
 
-from sim.sweeping.grid import Grid, load_grid, points
-from sim.sweeping.pool import executor
-from sim.sweeping.run import sweep, sweep_grid
+from sim.sweeping.grid import Grid, points
+from sim.sweeping.keys import Span
+from sim.sweeping.run import sweep
+from sim.sweeping.saturation import Saturation, saturation_curve
 
-__all__ = ["Grid", "executor", "load_grid", "points", "sweep", "sweep_grid"]
+__all__ = ["Grid", "Saturation", "Span", "points", "saturation_curve", "sweep"]

@@ -1,5 +1,6 @@
 """The grid of a sweep: which scenario keys take which values, and how they are combined."""
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -7,55 +8,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from scipy.stats import qmc
 
-from formats import InputError, read_toml
+from formats import InputError, check
 from sim.scenario import Scenario, load_scenario
 from sim.streams import stream
+from sim.sweeping.keys import Span, Values, change, check_scenario, dotted
 
-__all__ = ["Grid", "Span", "load_grid", "points"]
+__all__ = ["Grid", "check_grid", "points", "scenario_of"]
 
 MOST_POINTS = 1_000_000
-Value = bool | int | float | str | None | list[Any] | dict[str, Any]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Span(_Strict):
-    """A range that a sampled grid draws from.
-
-    Examples
-    --------
-    >>> Span(low=1, high=100, log=True).at(np.array([0.0, 0.5, 1.0])).tolist()
-    [1.0, 10.0, 100.0]
-    """
-
-    low: FiniteFloat = Field(description="smallest value")
-    high: FiniteFloat = Field(description="largest value")
-    log: bool = Field(False, description="evenly spread in the logarithm")
-    whole: bool = Field(False, description="round to whole numbers")
-
-    @model_validator(mode="after")
-    def _order(self) -> "Span":
-        if self.high <= self.low:
-            raise ValueError(f"high = {self.high:g} must be above low = {self.low:g}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"a log range needs low above 0, got {self.low:g}")
-        return self
-
-    def at(self, share: np.ndarray) -> np.ndarray:
-        """Return the values at shares of the range, each in [0, 1]."""
-        if self.log:
-            values = self.low * (self.high / self.low) ** share
-        else:
-            values = self.low + (self.high - self.low) * share
-        return np.asarray(np.round(values) if self.whole else values)
-
-
-class Grid(_Strict):
+class Grid(BaseModel):
     """A grid file.
 
     Examples
@@ -64,6 +30,8 @@ class Grid(_Strict):
     >>> points(grid).to_dict("list")
     {'hardware.tp': [1, 1, 2, 2], 'run.seed': [0, 1, 0, 1]}
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Literal[1] = 1
     name: str = Field("sweep", min_length=1, max_length=200, description="title of the table")
@@ -78,7 +46,7 @@ class Grid(_Strict):
     )
     seed: int = Field(0, ge=0, description="seed of a sampled grid")
     replications: int = Field(1, ge=1, le=1000, description="seeds per point [run]")
-    keys: dict[str, list[Value] | Span] = Field(
+    keys: Annotated[dict[str, Values], BeforeValidator(dotted)] = Field(
         min_length=1, description="dotted scenario key -> values, or a range {low, high}"
     )
 
@@ -129,28 +97,55 @@ def _sampled(grid: Grid) -> pd.DataFrame:
     return pd.DataFrame(columns, dtype=object)
 
 
-def load_grid(path: Path) -> tuple[Grid, Scenario]:
-    """Return a grid file and the scenario that it starts from.
+def check_grid(grid: Grid, scenario: Scenario) -> None:
+    """Check every value of a grid before anything runs.
+
+    Each value is tried in place of that of the first point, in a zipped grid each whole point;
+    a combination that fails only together becomes a row with its message.
 
     Raises
     ------
     InputError
-        A file is bad, or a value is wrong.
+        A key or a value does not fit the scenario, a name is not known.
     """
-    grid = read_toml(path, Grid)
+    rows = points(grid)
+    if grid.method == "zip":
+        trials = [({str(k): v for k, v in row.items()}, "keys") for row in rows.to_dict("records")]
+    else:
+        first = {
+            key: values.ends()[0] if isinstance(values, Span) else values[0]
+            for key, values in grid.keys.items()
+        }
+        trials = [(first, "keys"), *_one_by_one(grid, first)]
+    looked_up: set[str] = set()
+    for changes, where in trials:
+        place = f"{grid.name}: {where}"
+        try:
+            changed = change(scenario, changes)
+        except InputError as e:
+            raise InputError(e.what, place, e.allowed, e.repair) from None
+        names = changed.model_dump_json(exclude={"workload", "run", "slo", "name"})
+        if names not in looked_up:
+            check_scenario(changed, place)
+            looked_up.add(names)
+
+
+def _one_by_one(grid: Grid, first: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    for key, values in grid.keys.items():
+        for value in values.ends() if isinstance(values, Span) else values[1:]:
+            yield {**first, key: value}, f"keys.{key} = {value!r}"
+
+
+def scenario_of(grid: Grid, base: Path = Path()) -> Scenario:
+    """Return the scenario that a grid starts from; its file lies relative to `base`.
+
+    Raises
+    ------
+    InputError
+        The file is bad, or a value is wrong.
+    """
     if grid.scenario is None:
-        return grid, Scenario()
+        return Scenario()
     if isinstance(grid.scenario, str):
-        return grid, load_scenario(path.parent / grid.scenario)
-    return grid, Scenario().changed(_flat(grid.scenario))
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return sections as dotted keys, two levels deep."""
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, dict) and not prefix:
-            found |= _flat(value, f"{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+        return load_scenario(base / grid.scenario)
+    return check(grid.scenario, Scenario, "scenario")

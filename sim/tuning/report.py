@@ -7,7 +7,8 @@ import altair as alt
 import pandas as pd
 
 from formats import atomic_write
-from sim.sweeping.charts import response, write_charts
+from sim.sweeping.charts import response
+from sim.sweeping.page import Figure, Page, write_page
 from sim.toml import scenario_toml
 from sim.tuning.flags import deployable
 from sim.tuning.tuner import TuneResult
@@ -99,15 +100,16 @@ def write(result: TuneResult, engine: str, out: Path) -> None:
     for name, text in texts.items():
         with atomic_write(out / name) as path:
             path.write_text(text, encoding="utf-8")
-    write_charts("Tuning", verdict(result), _charts(result), out / "tune.html")
+    page = Page("Tuning", verdict(result), figures=_charts(result))
+    write_page(page, out / "tune.html")
 
 
-def _charts(result: TuneResult) -> dict[str, Any]:
+def _charts(result: TuneResult) -> dict[str, Figure]:
     goal = result.objectives[0].metric
     done = result.trials[result.trials[goal].notna()]
-    charts: dict[str, Any] = {"history": _history(done, goal)}
+    charts: dict[str, Figure] = {"history": Figure("By trial", goal, _history(done, goal))}
     for i, key in enumerate(result.best.setting):
-        charts[f"knob{i}"] = response(done, key, goal)
+        charts[f"knob{i}"] = Figure(f"By {key}", goal, response(done, key, goal, goal))
     return charts
 
 

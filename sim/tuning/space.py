@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from formats import read_toml
 from sim.scenario import Scenario
-from sim.sweeping.grid import Span, Value
+from sim.sweeping.keys import Span, Value
 
 if TYPE_CHECKING:
     from optuna import Trial

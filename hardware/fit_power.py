@@ -21,7 +21,10 @@ __all__ = ["fit_power", "main"]
 
 TRACES = Path(__file__).parent / "data" / "traces"
 FULL_CLOCK, CAPPED = 0.999, 0.96
-CLOCK = ("window", "clock_free", "full_clock_gain", "capped_gain")  # not fitted here
+CLOCK = (  # not fitted here
+    *("window", "clock_free", "full_clock_gain", "capped_gain"),
+    *("power_exponent", "time_exponent", "memory_exponent"),
+)
 
 
 def features(table: pd.DataFrame) -> npt.NDArray[np.float64]:

@@ -7,6 +7,7 @@ operands. With nothing to do, an accelerator with a context draws its idle watts
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,9 @@ class PowerShares(BaseModel):
     clock_free: Quantity
     full_clock_gain: Quantity
     capped_gain: Quantity
+    power_exponent: Quantity
+    time_exponent: Quantity
+    memory_exponent: Quantity
 
 
 def precision_scale(precision: str) -> float:
@@ -95,6 +99,10 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
         shares.full_clock_gain.value,
         shares.capped_gain.value,
         shares.experts.value,
+        shares.cap.value * tdp,
+        shares.power_exponent.value,
+        shares.time_exponent.value,
+        shares.memory_exponent.value,
     )
 
 
@@ -119,6 +127,11 @@ class PowerModel:
         tables, which were taken near the limit, at the full clock and at the limit [1].
     expert_factor : float
         Joules per byte of a mixture of experts over those of dense weights [1].
+    full_cap_w : float
+        Sustained watts at the TDP; `cap_w` is lower where the limit is [W].
+    power_exponent, time_exponent, memory_exponent : float
+        Dynamic watts go with clock^power_exponent; time with clock^-time_exponent where compute
+        binds and with clock^-memory_exponent where memory does [1].
     """
 
     idle_w: float
@@ -132,6 +145,10 @@ class PowerModel:
     full_clock_gain: float = 0.135
     capped_gain: float = 0.03
     expert_factor: float = 1.0
+    full_cap_w: float = inf
+    power_exponent: float = 1.38
+    time_exponent: float = 0.6
+    memory_exponent: float = 0.15
 
     def watts(self, flops_per_s: float, bytes_per_s: float, kv_bytes_per_s: float = 0.0) -> float:
         """Return watts at an activity.

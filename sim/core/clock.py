@@ -192,6 +192,18 @@ def _throttle(state: Record, knobs: Record) -> float:
 
 
 @compiled
+def _slowdown(knobs: Record, watts: float, share: float) -> float:
+    """Return by what factor work takes longer when its `watts` are lowered to the cap.
+
+    Dynamic watts go with clock^power_exponent, the time of compute-bound work (`share` 1) with
+    clock^-time_exponent, that of memory-bound work with clock^-memory_exponent.
+    """
+    clock = ((knobs.cap_w - knobs.base_w) / (watts - knobs.base_w)) ** (1 / knobs.power_exponent)
+    exponent = knobs.time_exponent * share + knobs.memory_exponent * (1.0 - share)
+    return clock**-exponent
+
+
+@compiled
 def _run_under_cap(
     state: Record, knobs: Record, table_s: float, dynamic_j: float, flop_j: float
 ) -> tuple[float, float]:
@@ -202,13 +214,16 @@ def _run_under_cap(
     full clock, faster than its table, until the power window (a low-pass of the demanded watts)
     reaches the cap; from then on the clock is lowered so that the cap is met.
     """
-    wanted = (knobs.base_w + dynamic_j / table_s) / knobs.cap_w
+    wanted = (knobs.base_w + dynamic_j / table_s) / knobs.full_cap_w
     share = min(max((wanted - knobs.clock_free) / (1.0 - knobs.clock_free), 0.0), 1.0)
     share *= min(max(2.0 * flop_j / dynamic_j - 1.0, 0.0), 1.0)
     fast_s = table_s * (1.0 - knobs.full_clock_gain * share)
     slow_s = table_s * (1.0 - knobs.capped_gain * share)
     fast_w = knobs.base_w + dynamic_j / fast_s
-    slow_w = min(knobs.cap_w, knobs.base_w + dynamic_j / slow_s)
+    slow_w = min(knobs.full_cap_w, knobs.base_w + dynamic_j / slow_s)
+    if slow_w > knobs.cap_w:
+        slow_s *= _slowdown(knobs, slow_w, share)
+        slow_w = knobs.cap_w
     cross_s = np.inf
     if fast_w > knobs.cap_w:
         ratio = (fast_w - state.window_w) / (fast_w - knobs.cap_w)

@@ -20,7 +20,7 @@ __all__ = [
     "kernel_errors",
 ]
 
-HEIGHT = 260
+HEIGHT = 300
 QUANTILES = 200
 CAUSES = {
     "queue": ("waiting in the queue", COLOURS["queue"]),
@@ -50,9 +50,11 @@ def cause_split(shares: Mapping[str, float]) -> alt.Chart:
     ]
     data = pd.DataFrame(rows, columns=["cause", "share", "colour"])
     names, shades = data["cause"].tolist(), data["colour"].tolist()
-    base = alt.Chart(data, height=30 * max(len(data), 1)).encode(
+    base = alt.Chart(data, height=30 * max(len(data), 1) + 60).encode(
         y=alt.Y("cause:N", sort=names, title=None).axis(labelLimit=200),
-        x=alt.X("share:Q", title="share of the requests' time").axis(format="%", tickCount=5),
+        x=alt.X("share:Q", title="share of the requests' time")
+        .axis(format="%", tickCount=5)
+        .scale(domainMax=1.12 * max(float(data["share"].max()), 1e-3), nice=False),
         tooltip=["cause:N", alt.Tooltip("share:Q", format=".1%")],
     )
     bars = base.mark_bar().encode(
@@ -195,9 +197,11 @@ def compared_bars(names: Sequence[str], values: Sequence[float], title: str) -> 
         What it is, with its unit.
     """
     data = pd.DataFrame({"scenario": list(names), "value": list(values)})
-    base = alt.Chart(data, height=34 * len(data)).encode(
+    base = alt.Chart(data, height=34 * len(data) + 60).encode(
         y=alt.Y("scenario:N", sort=list(names), title=None).axis(labelLimit=220),
-        x=alt.X("value:Q", title=title).axis(format="~s", tickCount=5),
+        x=alt.X("value:Q", title=title)
+        .axis(format="~s", tickCount=5)
+        .scale(domainMax=1.15 * max([*values, 1e-12]), nice=False),
         tooltip=["scenario:N", alt.Tooltip("value:Q", title=title, format=".3~g")],
     )
     shades = [LINES[i % len(LINES)] for i in range(len(data))]
@@ -221,7 +225,7 @@ def kernel_errors(table: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no 
     families = list(dict.fromkeys(table["family"].str.replace("_", " ")))
     splits = list(dict.fromkeys(table["split"]))
     data = table.assign(kernel=table["family"].str.replace("_", " "))
-    base = alt.Chart(data, height=max(22 * len(families), 80)).encode(
+    base = alt.Chart(data, height=max(22 * len(families), 80) + 80).encode(
         y=alt.Y("kernel:N", sort=families, title=None).axis(labelLimit=200),
         yOffset=alt.YOffset("split:N", sort=splits),
         color=alt.Color("split:N", sort=splits, legend=alt.Legend(title=None, orient="top")).scale(

@@ -13,7 +13,7 @@ from sim.step_log import binned, even_edges, with_spans
 __all__ = ["clock_share", "gantt", "lines", "phase_shares", "step_bars", "step_bins"]
 
 Floats = npt.NDArray[np.float64]
-BINS, HEIGHT, MOST_STEPS = 240, 150, 400
+BINS, HEIGHT, MOST_STEPS = 240, 230, 400
 PHASES = ("prefill", "decode", "idle")
 
 
@@ -80,15 +80,15 @@ def step_bins(
     edges = even_edges(start_s, end_s, BINS)
     width = np.diff(edges) * replicas
     tokens = np.maximum(spans["prefill_tokens"] + spans["decode_requests"], 1)
-    prompt = spans["gpu_s"] * spans["prefill_tokens"] / tokens
+    prompt: npt.ArrayLike = spans["gpu_s"] * spans["prefill_tokens"] / tokens
 
-    def mean(amounts: pd.Series) -> Floats:  # type: ignore[type-arg]
+    def mean(amounts: npt.ArrayLike) -> Floats:
         return binned(spans, amounts, edges)
 
     busy = mean(spans["gpu_s"])
     prefill = mean(prompt)
     used = mean((1.0 - spans["free_blocks"] / float(knobs["num_blocks"])) * spans["span_s"])
-    clock = mean(pd.Series(clock_share(spans, knobs)) * spans["gpu_s"].to_numpy())
+    clock = mean(clock_share(spans, knobs) * spans["gpu_s"].to_numpy())
     rest = np.maximum(width - busy, 0.0)
     watts = (mean(spans["energy_j"]) + float(knobs["idle_w"]) * rest) * ranks
     return pd.DataFrame(
@@ -129,7 +129,6 @@ def phase_shares(table: pd.DataFrame) -> alt.Chart:
             color=alt.Color(
                 "phase:N", sort=list(PHASES), legend=alt.Legend(title=None, orient="top")
             ).scale(domain=list(PHASES), range=[COLOURS[p] for p in PHASES]),
-            order=alt.Order("phase:N"),
             tooltip=[
                 alt.Tooltip("time_s:Q", title="time [s]", format=".5~g"),
                 "phase:N",
@@ -194,8 +193,8 @@ def step_bars(steps: pd.DataFrame, start_s: float, end_s: float) -> alt.Chart | 
     data = rows[kept].assign(kind=kind, ms=rows["gpu_s"] / rows["steps"] * 1e3).round(5)
     kinds = ["prefill", "both", "decode"]
     chart: alt.Chart = (
-        alt.Chart(data, height=34 * max(int(data["replica"].nunique()), 1) + 20)
-        .mark_bar(stroke="white", strokeWidth=0.4)
+        alt.Chart(data, height=34 * max(int(data["replica"].nunique()), 1) + 120)
+        .mark_bar()
         .encode(
             x=alt.X("begin_s:Q", title="time [s]").scale(
                 nice=False, zero=False, domain=[start_s, end_s], clamp=True
@@ -251,7 +250,7 @@ def gantt(requests: pd.DataFrame, start_s: float, end_s: float, most: int = 60) 
     data = pd.concat(parts, ignore_index=True).dropna(subset=["begin", "end"]).round(4)
     names = [what for what, _, _ in spans]
     chart: alt.Chart = (
-        alt.Chart(data, height=max(100, 9 * len(inside)))
+        alt.Chart(data, height=max(60, 9 * len(inside)) + 90)
         .mark_bar()
         .encode(
             x=alt.X("begin:Q", title="time [s]").scale(

@@ -35,6 +35,7 @@ SCALES: dict[str, Sequence[int]] = {
 }
 TITLES = {"hardware": "Hardware", "model": "Model", "slo": "Objectives", "run": "Run"}
 ORDER = ("workload", "hardware", "model", "policies", "slo", "engine", "run")
+ALWAYS = ("workload", "hardware", "model", "policies", "slo")
 OPEN = ("workload", "hardware", "model")
 
 
@@ -56,11 +57,15 @@ def scenario_form(scenario: Scenario) -> dict[str, Any]:
     known = [name for name in ORDER if name in data]
     others = [name for name in type(scenario).model_fields if name not in known]
     for name in [*known, *(n for n in others if isinstance(getattr(scenario, n), BaseModel))]:
-        if name in ("engine", "run") and not everything:
+        if name not in ALWAYS and not everything:
             continue
-        with st.expander(TITLES.get(name, name.title()), expanded=name in OPEN):
+        with st.expander(TITLES.get(name, _titled(name)), expanded=name in OPEN):
             data[name] = _section(name, scenario, data[name], everything)
     return data
+
+
+def _titled(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def _section(

@@ -64,7 +64,7 @@ def _names() -> dict[tuple[str, str], str]:
 
 
 def _chip(spec: AcceleratorSpec) -> str:
-    return f"{spec.name} · measured" if spec.calibration else spec.name
+    return spec.name.removeprefix("NVIDIA ") if spec.vendor == "NVIDIA" else spec.name
 
 
 def choice_label(path: str, value: str | None) -> str:

@@ -10,9 +10,10 @@ STYLE = """
 <style>
 .stMainBlockContainer {padding-top: 4.2rem; padding-bottom: 3rem; max-width: 1500px;}
 .stMain h1 {font-size: 2rem; padding: 0;}
-.stMain h4 {font-size: 1.1rem; padding: .6rem 0 0 0;}
-.stMetric {padding: .6rem .8rem !important; min-height: 6.3rem;}
-[data-testid="stMetricValue"] {font-size: 1.4rem;}
+.stMain h4 {font-size: 1.1rem; padding: .8rem 0 .3rem 0;}
+.stMetric {padding: 0 !important; min-height: 6.2rem;}
+.stMetric > div {padding: .6rem .7rem !important;}
+[data-testid="stMetricValue"] {font-size: 1.3rem;}
 [data-testid="stMetricDelta"] {font-size: .78rem;}
 @media (max-width: 640px) {
   .stMainBlockContainer {padding-left: .8rem; padding-right: .8rem;}
@@ -27,7 +28,7 @@ def style() -> None:
     st.html(STYLE)
 
 
-def chart(made: Any, key: str, alt: str) -> None:  # noqa: ANN401 - layers have no common type
+def chart(made: Any, key: str, alt: str, height: int | None = None) -> None:  # noqa: ANN401
     """Show an Altair chart over the whole width.
 
     Parameters
@@ -38,7 +39,11 @@ def chart(made: Any, key: str, alt: str) -> None:  # noqa: ANN401 - layers have 
         Name of the element on its page.
     alt : str
         What it shows, for those who do not see it.
+    height : int, optional
+        Height with axes and legend, in place of its own [pixel].
     """
+    if height is not None:
+        made = made.properties(height=height)
     st.altair_chart(made, width="stretch", key=key, alt=alt)
 
 

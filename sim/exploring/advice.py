@@ -186,7 +186,7 @@ def advise(
     wanted = changes if changes is not None else one_step_changes(scenario)
     tried = []
     for i, change in enumerate(wanted):
-        tell((i + 1) / (len(wanted) + 1), change.words)
+        tell((i + 1) / (len(wanted) + 1), f"trying: {change.words}")
         tried.append(_try(scenario, change, requests, way))
     return Advice(before, tried, _wanted(scenario))
 

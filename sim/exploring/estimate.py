@@ -93,6 +93,8 @@ class Estimate:
         Requests that one replica serves [request/s].
     load : float
         Offered over largest rate [1]; 1 for users that wait for answers.
+    full_load_w : float
+        Power of all accelerators at the largest rate [W].
     """
 
     figures: dict[str, float]
@@ -100,6 +102,7 @@ class Estimate:
     batch: float
     rate_per_s: float
     load: float
+    full_load_w: float
 
 
 def _between(table: Floats, at: Floats) -> Floats:
@@ -239,10 +242,10 @@ def operating_curve(deployment: Deployment, mix: Mix) -> Curve:
 
 def _sample(mix: Mix) -> Floats:
     """Return prompts that stand for those of the mix, evenly over their ranks."""
-    ranked = np.sort(mix.prompt)
+    ranked: Floats = np.sort(mix.prompt)
     if ranked.size <= SAMPLE:
         return ranked
-    return ranked[((np.arange(SAMPLE) + 0.5) / SAMPLE * ranked.size).astype(int)]
+    return np.asarray(ranked[((np.arange(SAMPLE) + 0.5) / SAMPLE * ranked.size).astype(int)])
 
 
 def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame) -> Estimate:
@@ -275,7 +278,9 @@ def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame)
     latency, e2e = _latencies(scenario, deployment, curve, mix, requests, offered, batch)
     figures = latency | _rates(scenario, deployment, curve, mix, rate, batch)
     figures |= _of_run(figures, scenario, deployment, requests, e2e)
-    return Estimate(figures, curve, batch, rate, offered / curve.most_per_s)
+    most = curve.most_per_s
+    full = _rates(scenario, deployment, curve, mix, most, curve.at(most))["power_mean_w"]
+    return Estimate(figures, curve, batch, rate, offered / most, full)
 
 
 def _of_run(

@@ -29,7 +29,8 @@ def page() -> None:
     if scenario is None:
         return
     try:
-        quick(state.resolved(scenario))
+        with st.spinner("reading the step tables"):
+            quick(state.resolved(scenario))
     except RoofcastError as e:
         fault(str(e))
         return

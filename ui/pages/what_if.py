@@ -32,7 +32,8 @@ def page() -> None:
         return
     way = _way()
     try:
-        estimated = quick(state.resolved(scenario), way)
+        with st.spinner("reading the step tables"):
+            estimated = quick(state.resolved(scenario), way)
     except RoofcastError as e:
         fault(str(e))
         return
@@ -205,7 +206,7 @@ def _latency(outcome: Outcome) -> None:
     seen = Observed.of(outcome.result)
     limit = limits(seen).get(str(what))
     made = charts.latency_cdf(seen.requests, str(what), None if limit is None else float(limit[0]))
-    chart(made, "cdf", f"Share of requests below each {what}")
+    chart(made, "cdf", f"Share of requests below each {what}", height=300)
     st.caption("Share of requests that took at most so long; the dashed rule is the objective.")
 
 
@@ -215,7 +216,7 @@ def _roofline(outcome: Outcome) -> None:
     seen = Observed.of(outcome.result)
     bandwidth = outcome.deployment.spec.memory_bytes_per_s
     made = charts.roofline(outcome.result.steps, peak_flops_per_s(seen), bandwidth)
-    chart(made, "steps", "Engine steps under the roofline of the accelerator")
+    chart(made, "steps", "Engine steps under the roofline of the accelerator", height=340)
     st.caption(
         "On the slope memory decides, under the flat roof arithmetic. A decode step does little "
         "arithmetic for each byte it reads, so it sits on the slope; prompts reach the flat roof."

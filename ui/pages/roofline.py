@@ -1,0 +1,190 @@
+"""Roofline: operators under the roofs of the chip, its memory, what optimisations bring."""
+
+import pandas as pd
+import streamlit as st
+
+from formats import RoofcastError
+from sim.charts_roofline import memory_bar, roofs, waterfall_bars
+from sim.deployment import Deployment
+from sim.exploring.operators import Load, memory_roofs, operators, peak_roofs
+from sim.exploring.waterfall import waterfall
+from sim.scenario import Scenario
+from sim.units import readable
+from ui import state
+from ui.frame import controls, follow, title
+from ui.outcome import Outcome, quick, scenario_key
+from ui.theme import chart, fault, heading
+from ui.words import percent
+from workloads.counts import kv_bytes_per_token
+
+__all__ = ["page"]
+
+BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+TOKENS = [128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072]
+FIGURES = {
+    "seconds": "accelerator time of an output token [ms]",
+    "joules": "energy of an output token [J]",
+    "usd": "cost of a million output tokens [USD]",
+}
+
+
+def page() -> None:
+    """Draw the page."""
+    scenario = controls()
+    title("Roofline", scenario)
+    if scenario is None:
+        return
+    try:
+        with st.spinner("reading the step tables"):
+            outcome = quick(state.resolved(scenario))
+        _operators(outcome)
+        _memory(outcome)
+    except RoofcastError as e:
+        fault(str(e))
+        return
+    _waterfall(state.resolved(scenario))
+
+
+def _operators(outcome: Outcome) -> None:
+    """Draw the operators of a decode step and of a prompt."""
+    deployment, load = outcome.deployment, _load(outcome)
+    table = operators(deployment.spec, deployment.model, load)
+    _words(table, deployment, load)
+    made = roofs(table, peak_roofs(deployment.spec), memory_roofs(deployment.spec))
+    chart(made, "roofs", "Operators under the roofs of the accelerator")
+    st.caption(
+        "A dot is an operator over all layers, as large as its share of the step. Slopes are "
+        "levels of memory, flat lines peaks of arithmetic. Left of the ridge memory decides, "
+        "right of it arithmetic; far below both, launches and small shapes."
+    )
+    with st.expander("As a table"):
+        _table(table)
+
+
+def _load(outcome: Outcome) -> Load:
+    left, middle, right = st.columns(3)
+    near = min(BATCHES, key=lambda b: abs(b - outcome.estimate.batch - 1))
+    batch = left.select_slider(
+        "sequences that decode together",
+        BATCHES,
+        near,
+        key="roof batch",
+        help="Batch of a decode step; starts where the scenario runs.",
+    )
+    context = middle.select_slider(
+        "context of each [token]", TOKENS, 1024, key="roof context", help="Tokens in its KV cache."
+    )
+    prompt = right.select_slider(
+        "prompt in one step [token]",
+        TOKENS[:8],
+        2048,
+        key="roof prompt",
+        help="New tokens of a step that computes a prompt.",
+    )
+    return Load(int(batch), int(context), int(prompt), outcome.scenario.hardware.tp)
+
+
+def _words(table: pd.DataFrame, deployment: Deployment, load: Load) -> None:
+    """Say what bounds both phases, in plain words."""
+    spec = deployment.spec
+    ridge = spec.half_flops_per_s / spec.memory_bytes_per_s
+    parts = []
+    for phase, words in (
+        ("decode", f"decode step for {load.batch}"),
+        ("prompt", f"prompt of {load.prompt:,}"),
+    ):
+        rows = table[table["phase"] == phase]
+        intensity = float(rows["flops"].sum() / rows["bytes"].sum())
+        main = rows.groupby("bound")["seconds"].sum().idxmax()
+        parts.append(
+            f"A {words} does **{_short(intensity)} FLOP per byte** in "
+            f"{readable(float(rows['seconds'].sum()), 's')}; mostly bound by **{main}**."
+        )
+    st.markdown(f"{' '.join(parts)} The 16-bit ridge of {spec.name} is at {ridge:,.0f} FLOP/byte.")
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def _table(table: pd.DataFrame) -> None:
+    shown = pd.DataFrame(
+        {
+            "phase": table["phase"],
+            "operator": table["operator"],
+            "runs in": table["precision"],
+            "arithmetic": [readable(v, "FLOP") for v in table["flops"]],
+            "moved": [readable(v, "byte") for v in table["bytes"]],
+            "FLOP/byte": table["intensity"].map(_short),
+            "time": [readable(v, "s") for v in table["seconds"]],
+            "at the roof": [readable(v, "s") for v in table["roof_s"]],
+            "of its step": table["share"].map(percent),
+            "bound by": table["bound"],
+        }
+    )
+    st.dataframe(shown, hide_index=True)
+
+
+def _memory(outcome: Outcome) -> None:
+    """Draw how the memory of one accelerator is used."""
+    deployment = outcome.deployment
+    plan, pool = deployment.plan, float(deployment.knobs["num_blocks"][0])
+    kv = plan.block * pool
+    used = min(outcome.estimate.batch * _held(outcome) / max(pool, 1.0), 1.0) * kv
+    heading("Memory")
+    parts = {
+        "weights": plan.weights,
+        "activations": plan.activations,
+        "graphs, workspaces": plan.reserved,
+        "KV cache in use": used,
+        "KV cache free": kv - used,
+        "not used by the engine": deployment.spec.memory_bytes - plan.usable,
+    }
+    chart(memory_bar(parts), "memory", "Memory of one accelerator by use")
+    tokens = pool * float(deployment.knobs["block_size"][0])
+    each = kv_bytes_per_token(deployment.model, tp=outcome.scenario.hardware.tp)
+    st.caption(
+        f"The KV cache takes {readable(each, 'byte')} per token and holds {tokens:,.0f} tokens: "
+        f"{tokens / 1024:,.0f} sequences of 1,024 tokens, {tokens / 32768:,.0f} of 32,768."
+    )
+
+
+def _held(outcome: Outcome) -> float:
+    """Return KV blocks that a decoding sequence holds on average."""
+    from ui.outcome import requests_of
+
+    table = requests_of(outcome.scenario)
+    prompt, output = table["prompt_tokens"], table["output_tokens"]
+    context = float((output * (prompt + output / 2)).sum() / output.sum())
+    return context / float(outcome.deployment.knobs["block_size"][0])
+
+
+def _waterfall(scenario: Scenario) -> None:
+    """Draw what each optimisation brings at full load."""
+    heading("From naive to optimised")
+    way = str(st.session_state.get("way", "rented"))
+    key = scenario_key(scenario, way, "waterfall")
+    job = state.job("waterfall", key, lambda tell: waterfall(scenario, way=way))
+    job.wait(1.5)
+    if job.value is None:
+        follow("waterfall", job)
+        return
+    table: pd.DataFrame = job.value
+    figure = st.segmented_control(
+        "per output token",
+        list(FIGURES),
+        default="seconds",
+        required=True,
+        key="waterfall of",
+        format_func=lambda name: {"seconds": "time", "joules": "energy", "usd": "cost"}[name],
+        label_visibility="collapsed",
+    )
+    if table.empty or table[str(figure)].isna().all():
+        st.caption("No price is known for this accelerator.")
+        return
+    table = table.assign(seconds=1e3 * table["seconds"])
+    chart(waterfall_bars(table, str(figure), FIGURES[str(figure)]), "waterfall", "Savings by step")
+    st.caption(
+        "At full load of this workload, from the step tables; each row adds one step to those "
+        "above it. ÷ says by which factor a step divides the figure."
+    )

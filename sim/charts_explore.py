@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sim.charts import COLOURS, LINES
-from sim.exploring.estimate import Curve
+from sim.exploring.curve import Curve
 
 __all__ = [
     "CAUSES",

@@ -36,16 +36,18 @@ class Teller:
 
     def __call__(self, share: float, text: str = "") -> None:
         """Tell the share done [0..1] and, perhaps, what is being done."""
-        if self.job.stopped.is_set():
-            raise Cancelled
+        self._check()
         self.job.share = min(max(share, 0.0), 1.0)
         self.job.text = text or self.job.text
 
     def publish(self, value: Any) -> None:  # noqa: ANN401 - whatever the work makes
         """Show a first result before all is done."""
-        if self.job.stopped.is_set():
-            raise Cancelled
+        self._check()
         self.job.value = value
+
+    def _check(self) -> None:
+        if self.job.stopped.is_set() or not self.job.wanted():
+            raise Cancelled
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Job:
         What it is about: the same key means the same work.
     work : callable
         `Teller` -> result.
+    wanted : callable
+        Whether somebody still looks; work ends when nobody does.
 
     Attributes
     ----------
@@ -71,6 +75,7 @@ class Job:
 
     key: str
     work: Callable[[Teller], Any]
+    wanted: Callable[[], bool] = lambda: True
     value: Any = None
     error: str = ""
     share: float = 0.0

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from formats import RoofcastError
 from sim.scenario import Scenario
@@ -146,8 +148,17 @@ def job(slot: str, key: str, work: Callable[[Teller], Any]) -> Job:
     if key not in jobs:
         for oldest in list(jobs)[: max(0, len(jobs) - KEPT + 1)]:
             del jobs[oldest]
-        jobs[key] = Job(key, work).start()
+        jobs[key] = Job(key, work, _visitor()).start()
     return jobs[key]
+
+
+def _visitor() -> Callable[[], bool]:
+    """Return a test of whether this visitor's page is still open."""
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():
+        return lambda: True
+    session, instance = context.session_id, runtime.get_instance()
+    return lambda: instance.is_active_session(session)
 
 
 def stop_job(slot: str, key: str) -> None:

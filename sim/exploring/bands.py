@@ -16,7 +16,8 @@ import pandas as pd
 from hardware.kernels import KernelModel, load_kernels
 from hardware.kernels_families import FAMILIES
 from sim.deployment import Deployment
-from sim.exploring.estimate import Estimate, estimate, scaled
+from sim.exploring.curve import scaled
+from sim.exploring.estimate import Estimate, estimate
 from sim.scenario import Scenario
 from workloads.precision import kernel_dtype
 
@@ -119,7 +120,7 @@ def rounded(band: Band) -> int:
     Examples
     --------
     >>> rounded(Band(10.0, 9.0, 11.0)), rounded(Band(10.0, 9.97, 10.03)), rounded(Band(1, 0.3, 2))
-    (2, 4, 1)
+    (2, 4, 2)
     """
     if band.relative <= 0:
         return 3

@@ -44,7 +44,9 @@ def page() -> None:
     cards(outcome)
     follow("simulation", job, lambda: _run_words(outcome))
     with place:
-        _verdict(outcome, scenario, way)
+        _verdict(outcome)
+        if job.ended.is_set() and outcome.result is not None:
+            _advice(scenario, way)
     _charts(outcome)
 
 
@@ -82,8 +84,8 @@ def _run_words(outcome: Outcome) -> None:
     )
 
 
-def _verdict(outcome: Outcome, scenario: Scenario, way: str) -> None:
-    """Say what limits the run, and the next best change."""
+def _verdict(outcome: Outcome) -> None:
+    """Say what limits the run."""
     if outcome.result is None:
         share = outcome.estimate.load
         st.info(
@@ -94,7 +96,6 @@ def _verdict(outcome: Outcome, scenario: Scenario, way: str) -> None:
         return
     said = sentences(_causes(outcome))
     st.info(" ".join(said), icon=":material/troubleshoot:")
-    _advice(scenario, way)
 
 
 def _causes(outcome: Outcome) -> Causes:

@@ -133,12 +133,12 @@ class Replica:
             self.rows,
         )
 
-    def make_room(self) -> None:
-        """Double the queues and the step log where they are nearly full."""
+    def make_room(self, new: int = 1) -> None:
+        """Lengthen the queues so that `new` more requests fit, with as much again to spare."""
         state, lanes = self.state[0], self.lanes
         first, last = int(state["next_inbox"]), int(state["n_inbox"])
         here = last - first + int(state["n_waiting"]) + int(state["n_running"])
-        size = 2 * (here + int(state["n_done"]) + 128)
+        size = 2 * (here + int(state["n_done"]) + new + 128)
         inbox = np.zeros(size, np.int64)
         inbox[: last - first] = lanes.inbox[first:last]
         state["next_inbox"], state["n_inbox"] = 0, last - first
@@ -180,8 +180,8 @@ class Replica:
     def submit(self, indices: npt.ArrayLike, since: float = 0.0) -> None:
         """Hand over requests (rows of the records) in order of arrival, not before `since` [s]."""
         new = np.atleast_1d(np.asarray(indices, dtype=np.int64))
-        while self._full(new.size):
-            self.make_room()
+        if self._full(new.size):
+            self.make_room(new.size)
         requests, knobs = self.records.requests, self.knobs[0]
         wait = knobs["ingest_s"] + knobs["ingest_per_token_s"] * requests["prompt_tokens"][new]
         requests["ready_s"][new] = np.maximum(requests["arrival_s"][new], since) + wait

@@ -32,7 +32,7 @@ def uneven_table(traces: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     table = pd.concat(found, ignore_index=True)
     pairs = [_pairs(text) for text in table.pop("seqs_q_context")]
     alone = [bool((p[:, 0] == 1).all()) for p in pairs]
-    table["contexts"] = [p[:, 1] for p in pairs]
+    table["contexts"] = pd.Series([p[:, 1] for p in pairs], index=table.index, dtype=object)
     return table[alone].reset_index(drop=True)
 
 
@@ -43,7 +43,7 @@ def uneven_errors(table: pd.DataFrame, chip: Chip) -> Callable[[Coefficients], A
     measured = np.log(table["s"].to_numpy(dtype=float))
 
     def errors(c: Coefficients) -> Array:
-        seconds = [_alone_s(contexts, *heads, chip, c) for contexts, *heads in rows]
+        seconds = [_alone_s(x, heads, kv, dim, chip, c) for x, heads, kv, dim in rows]
         left: Array = np.log(seconds) - measured
         return left
 
@@ -89,7 +89,8 @@ def _uneven(pairs: Array, row: tuple[object, ...], made: Calibration, chip: Chip
     contexts = pairs[pairs[:, 0] == 1, 1]
     if not contexts.size:
         return 1.0
-    layout = [int(getattr(row, name)) for name in ("heads", "kv_heads", "head_dim")]
+    heads, kv_heads, dim = (int(getattr(row, n)) for n in ("heads", "kv_heads", "head_dim"))
+    layout = (heads, kv_heads, dim)
     c = made.families["attention_decode"].coefficients
     even = np.full(contexts.size, contexts.mean())
     return _alone_s(contexts, *layout, chip, c) / _alone_s(even, *layout, chip, c)

@@ -140,7 +140,7 @@ def _once(table: pd.DataFrame) -> pd.DataFrame:
     shape = [column for column in table if column not in ("s", "seqs_q_context")]
     if len(shape) + 1 < len(table.columns) or not table.duplicated(shape).any():
         return table
-    return table.groupby(shape, as_index=False, sort=False)["s"].mean()
+    return table.groupby(shape, sort=False)["s"].mean().reset_index()
 
 
 def _kind(path: Path) -> str:

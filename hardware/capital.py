@@ -91,7 +91,7 @@ def capital_recovery_factor(rate: float, years: float) -> float:
         return rate
     if rate == 0:
         return 1 / years
-    return rate / (1 - (1 + rate) ** -years)
+    return float(rate / (1 - (1 + rate) ** -years))
 
 
 def annuity(price: float, rate: float, years: float, salvage: float = 0.0) -> float:
@@ -153,7 +153,7 @@ def salvage_value(price: float, decline: float, years: float) -> float:
     need("price", price)
     need("decline", decline, 0, 1)
     need("years", years)
-    return price * (1 - decline) ** years
+    return float(price * (1 - decline) ** years)
 
 
 def npv(rate: float, flows: Sequence[float]) -> float:

@@ -47,7 +47,7 @@ class Chip:
     @property
     def on_chip_bytes(self) -> Array:
         """Larger of the shared cache and all units' own memory [byte]."""
-        return np.maximum(self.l2_bytes, np.multiply(self.units, self.sram_bytes))
+        return np.asarray(np.maximum(self.l2_bytes, np.multiply(self.units, self.sram_bytes)))
 
     @property
     def attention_peak(self) -> float:

@@ -75,6 +75,7 @@ def uneven_factor(batch: Array, context: Array, spread: Array, heads: int, pace:
     at = _between(at, np.log2(means), np.log2(near), 1)
     load = sequences[:, None] * near
     factor: Array = at * (load / near_s(sequences[:, None], near, heads, pace))[:, :, None]
+    factor[:, :, spread == 0] = 1.0
     return factor
 
 

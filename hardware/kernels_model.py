@@ -51,10 +51,12 @@ class KernelModel(AttentionTimes):
         seconds = self.time(name, m, n, k)
         if weight_bytes is None or abs(weight_bytes / usual.weight - 1) < 1e-3:
             return seconds
-        form = partial(FAMILIES[name].form, kind=replace(usual, weight=weight_bytes))
+        kind = replace(usual, weight=weight_bytes)
+        form = partial(FAMILIES[name].form, kind=kind)  # type: ignore[call-arg]
         shape, fitted = FAMILIES[name].shape(m, n, k), self._fit(name).coefficients
         ratio = form(shape, self.chip, fitted) / FAMILIES[name].form(shape, self.chip, fitted)
-        return seconds * ratio
+        scaled: Array = seconds * ratio
+        return scaled
 
     def moe(
         self,

@@ -5,6 +5,8 @@ and are fitted to all rows (subset of regressors, Quinonero-Candela and Rasmusse
 view of sparse approximate Gaussian process regression", JMLR 6, 2005, section 5).
 """
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
@@ -13,7 +15,7 @@ from hardware.kernels_families import Family
 from hardware.kernels_forms import Array, Coefficients
 from hardware.kernels_residual import Hyper, Process, fit_hyper
 
-__all__ = ["FIT_ROWS", "smooth"]
+__all__ = ["FIT_ROWS", "anchored", "smooth"]
 
 FIT_ROWS = 3000
 """Rows that coefficients are fitted to."""
@@ -22,6 +24,8 @@ LARGEST = 0.7
 """Log residual beyond which a row counts no more: another kernel, not a trend."""
 FEW_ROWS = 3000
 """Rows below which the likeliest process is sought too; it takes minutes and seldom wins."""
+FAR = 16384
+"""Where the residual of an axis measured at one value has faded [tokens]."""
 TRIAL_ROWS = 6000
 """Rows that candidate processes are compared on."""
 CHUNK = 4000
@@ -65,7 +69,26 @@ def smooth(family: Family, coefficients: Coefficients, shapes: Array, left: Arra
     nodes = _nodes(family, shapes, np.ones(len(x), dtype=bool), random)
     process = _through(best, x[nodes], x, target)
     smoothed = process.predict(x[nodes])
-    return FamilyFit(coefficients, shapes[nodes], smoothed, best, process.weights)
+    return anchored(family, FamilyFit(coefficients, shapes[nodes], smoothed, best, process.weights))
+
+
+def anchored(family: Family, fit: FamilyFit) -> FamilyFit:
+    """Return the fit with a second value on each axis that was measured at one value alone.
+
+    The added shape has no weight and the mean residual, so predictions stay as they are; it lets
+    the residual fade on that axis (NVIDIA's prompts have nothing cached before them).
+    """
+    if fit.hyper is None or fit.weights is None:
+        return fit
+    shapes, residual, weights = fit.shapes, fit.log_residual, fit.weights
+    for axis in range(len(family.axes)):
+        if np.ptp(shapes[:, axis]) == 0:
+            far = shapes[:1].copy()
+            far[0, axis] = max(FAR, 2 * far[0, axis])
+            shapes = np.concatenate([shapes, far])
+            residual = np.append(residual, residual.mean())
+            weights = np.append(weights, 0.0)
+    return replace(fit, shapes=shapes, log_residual=residual, weights=weights)
 
 
 def _score(errors: Array) -> float:

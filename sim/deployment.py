@@ -1,6 +1,6 @@
 """From a scenario to a deployment: specs, step tables and knobs of its replicas."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -94,7 +94,7 @@ class Deployment:
     knobs: npt.NDArray[np.void]
     fidelity: str
     longest: int
-    parallel: Parallelism = Parallelism()
+    parallel: Parallelism = field(default_factory=Parallelism)
 
 
 @lru_cache(maxsize=8)

@@ -49,7 +49,8 @@ def _real() -> tuple[npt.NDArray[np.void], tuple[str, ...]]:
     """Return the knobs of the default deployment, and the names of its host times."""
     knobs = deploy(Scenario(), longest=4096).knobs
     slower = deploy(Scenario().changed({"engine.host_slowness": 2.0}), longest=4096).knobs
-    return knobs, tuple(name for name in knobs.dtype.names if knobs[name] != slower[name])
+    names = knobs.dtype.names or ()
+    return knobs, tuple(name for name in names if knobs[name] != slower[name])
 
 
 def toy_knobs(**changes: float) -> npt.NDArray[np.void]:
@@ -111,7 +112,7 @@ def busy_tables(tokens: int = 256, seqs: int = 64) -> StepTables:
     """Return step tables whose every term matters: tokens, contexts, spread, prompts."""
     tables = toy_tables(4e-3, 2e-5, 1e-7, 1e-9, tokens, seqs)
     uneven = np.broadcast_to(0.03 * np.arange(SPREADS), tables.uneven.shape).copy()
-    return tables._replace(uneven=uneven, head_s=1e-4 + 1e-6 * np.arange(seqs + 1))
+    return tables._replace(uneven=uneven, head_s=1e-4 + 1e-6 * np.arange(seqs + 1.0))
 
 
 def serve(

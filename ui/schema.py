@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
@@ -54,7 +54,7 @@ class Key:
         Examples
         --------
         >>> keys_of(Example)[0].label
-        'max tokens [token]'
+        'max tokens'
         """
         words = self.name.replace("_per_s", "").replace("_", " ")
         words = re.sub(r" (s|w|c|h)$", "", words)
@@ -97,8 +97,9 @@ def keys_of(model: type[BaseModel]) -> list[Key]:
 
 
 def policy_keys(policy: type[Any]) -> list[Key]:
-    """Return the parameters of a policy."""
-    return list(_keys(TypeAdapter(policy).json_schema()))
+    """Return the parameters of a policy; what it keeps for itself is none."""
+    given = {f.name for f in fields(policy) if f.init}
+    return [key for key in _keys(TypeAdapter(policy).json_schema()) if key.name in given]
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[Key]:

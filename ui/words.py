@@ -16,7 +16,7 @@ def shown(band: Band, unit: str) -> str:
     >>> shown(Band(0.04519, 0.042, 0.049), "s"), shown(Band(436.1, 430.0, 441.0), "token/s")
     ('45.2 ms', '436 token/s')
     >>> shown(Band(2.2294, 2.0, 2.5), "USD"), shown(Band(0.9958, 0.99, 1.0), "1")
-    ('2.2 USD', '99.6 %')
+    ('2.2 USD', '99.58 %')
     """
     factor, word = _scale(band.value, unit)
     return f"{_digits(band.value * factor, _places(band, factor))} {word}"

@@ -255,11 +255,10 @@ def write_profile(
 
 def _line_of(line: str, found: Fitted, words: str) -> str:
     unit = re.search(r'unit = "([^"]+)"', line)
-    source = f"validation.fit_engine on {words}: {found.basis}"
-    return (
-        f'{found.key} = {{ value = {found.value:.4g}, unit = "{unit[1] if unit else "1"}", '
-        f'kind = "fitted", source = "{source}" }}'
-    )
+    note = re.search(r', note = "[^"]*"', line)
+    value = f'value = {found.value:.4g}, unit = "{unit[1] if unit else "1"}", kind = "fitted"'
+    source = f'source = "{words}: {found.basis}"{note[0] if note else ""}'
+    return f"{found.key} = {{ {value}, {source} }}"
 
 
 def judge(runs: dict[str, MeasuredRun], used: set[str], profile: Path) -> pd.DataFrame:

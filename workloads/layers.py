@@ -1,4 +1,4 @@
-"""The kernels of one forward pass, as a serving engine runs them: shapes and how many of each."""
+"""The kernels of one forward pass, as a serving engine runs them: shapes and counts."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -216,9 +216,8 @@ def linear_layers(model: ModelSpec, tp: int = 1) -> list[LinearLayer]:
 
 def check_tp(model: ModelSpec, tp: int) -> None:
     """Raise InputError unless `tp` ranks can share the heads."""
-    fits = tp >= 1 and model.heads % tp == 0
-    fits = fits and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
-    if not fits:
+    kv = model.kv_heads
+    if tp < 1 or model.heads % tp or (kv % tp and tp % kv):
         ranks = [
             d
             for d in range(1, model.heads + 1)

@@ -36,7 +36,7 @@ def _cache_folder() -> Path:
 
 
 if not os.environ.get("NUMBA_CACHE_DIR"):
-    numba.config.CACHE_DIR = str(_cache_folder())
+    setattr(numba.config, "CACHE_DIR", str(_cache_folder()))  # noqa: B010 - untyped module
 
 
 def compiled(function: Function) -> Function:

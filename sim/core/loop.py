@@ -10,7 +10,8 @@ from sim.core.blocks import allocate, publish, request_key
 from sim.core.clock import count_gap, prefill_attention_s, run_step
 from sim.core.jit import compiled
 from sim.core.layout import BlockPool, Lanes, Record, Status, StepTables
-from sim.core.schedule import close, fill_time, form_batch, give_back, ingest
+from sim.core.schedule import fill_time, form_batch, give_back
+from sim.core.waiting import close, ingest
 
 __all__ = ["ROWS_FULL", "SOMETHING_DONE", "UNTIL", "advance"]
 

@@ -185,7 +185,8 @@ def test_explore_opens_the_page_on_this_machine_only(capsys, tmp_path, monkeypat
     assert "--server.headless=true" in commands[0]
 
 
-def test_explore_says_that_the_page_is_missing(capsys, monkeypatch):
+def test_explore_says_that_the_page_is_missing(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     code, _, err = ended(capsys, "explore")
     assert code == 2

@@ -51,7 +51,7 @@ def test_key_figures_and_fidelity(page, small_result):
 
 
 def test_another_accelerator_says_datasheet(small_scenario):
-    result = simulate(small_scenario.changed({"hardware.accelerator": "l40s"}))
+    result = simulate(small_scenario.changed({"hardware.accelerator": "l4"}))
     page = report_html(result)
     assert "<b>datasheet</b>" in page
     assert "wider error" in page

@@ -69,7 +69,7 @@ def test_profile_keeps_everything_but_the_fitted_numbers(tmp_path):
     old, changed = tomllib.loads(source.read_text()), tomllib.loads(target.read_text())
     assert changed["host"]["ingest"]["value"] == 0.5
     assert changed["host"]["ingest"]["kind"] == "fitted"
-    assert "made-up data: one wait" in changed["host"]["ingest"]["source"]
+    assert changed["host"]["ingest"]["source"] == "validation.fit_engine on made-up data: one wait"
     assert changed["host"]["dispatch_per_layer"]["moe"]["eager"]["value"] == 0.25
     assert (
         changed["host"]["dispatch_per_layer"]["dense"] == old["host"]["dispatch_per_layer"]["dense"]

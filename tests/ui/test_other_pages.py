@@ -1,0 +1,75 @@
+"""Every other page opens, and its inputs move its outputs."""
+
+import pytest
+
+from sim.scenario import Scenario
+from tests.ui.conftest import settle
+from ui.pages import PAGES
+from ui.share import to_link
+
+SMALL = Scenario(name="small", workload={"named": "chat", "duration_s": 20})
+LINK = to_link(SMALL)
+
+
+@pytest.mark.parametrize("one", PAGES, ids=lambda p: p.path)
+def test_it_opens_without_an_error(one, open_page):
+    app = open_page(one.module.rsplit(".", 1)[-1], LINK)
+    assert not app.exception
+    assert not app.error
+
+
+def test_compare_holds_all_to_the_same_requests(open_page):
+    pins = {"two ranks": SMALL.changed({"hardware.tp": 2, "name": "two ranks"})}
+    app = settle(open_page("compare", LINK, pins=pins), "compare")
+    assert not app.exception
+    table = app.dataframe[0].value
+    assert list(table.columns) == ["two ranks", "small"]
+    assert "▼" in table.loc["TPOT mean", "small"]
+    assert any("the same" in text.value for text in app.caption)
+
+
+def test_inside_a_run_can_be_zoomed(open_page):
+    app = settle(open_page("inside", LINK))
+    (window,) = [s for s in app.slider if s.label.startswith("part of the run")]
+    before = [text.value for text in app.markdown if text.value.startswith("Here")]
+    window.set_value((5.0, 6.0))
+    app.run()
+    after = [text.value for text in app.markdown if text.value.startswith("Here")]
+    assert before != after
+    assert not app.exception
+
+
+def test_a_larger_batch_does_more_arithmetic_for_each_byte(open_page):
+    app = open_page("roofline", LINK)
+    table = app.dataframe[0].value
+    (batch,) = [s for s in app.select_slider if s.key == "roof batch"]
+    batch.set_value(256)
+    app.run()
+    decode = [
+        t[t["phase"] == "decode"].set_index("operator") for t in (table, app.dataframe[0].value)
+    ]
+    one, many = (float(t.loc["down", "FLOP/byte"].replace(",", "")) for t in decode)
+    assert many > 10 * one
+    assert not app.exception
+
+
+def test_a_plan_is_checked_before_it_is_computed(open_page):
+    app = open_page("plan")
+    (how,) = [c for c in app.get("button_group") if c.key == "plan as"]
+    how.set_value("file")
+    app.run()
+    (text,) = app.text_area
+    text.set_value(text.value.replace("schema_version = 1", "schema_version = 1\nquarter = 3"))
+    app.run()
+    assert "quarter is not a known key" in app.error[0].value
+    assert not app.exception
+
+
+def test_the_catalog_lists_every_entry_with_sources(open_page):
+    from hardware.catalog import accelerators
+
+    app = open_page("catalog")
+    listed, numbers = app.dataframe[0].value, app.dataframe[1].value
+    assert set(listed["id"]) == set(accelerators)
+    assert (numbers["source"].str.len() > 2).all()
+    assert set(numbers["kind"]) <= {"datasheet", "measured", "fitted", "assumption"}

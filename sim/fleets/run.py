@@ -197,6 +197,7 @@ def _place_all(fleet: Fleet) -> None:
         rows = np.flatnonzero(placed == place)
         if rows.size:
             replica.submit(rows)
+            fleet.crew.renewed(place)  # its queues may have been made anew, longer
 
 
 def _start(

@@ -71,9 +71,13 @@ def chip_of(spec: AcceleratorSpec) -> Chip:
     """Return the numbers of an accelerator that kernel forms use.
 
     A unit wider than `WIDEST_UNIT` is counted as several that each run a tile, and no chip has
-    more than `MOST_UNITS`: forms and latencies describe tiles of about 128 x 128 outputs.
+    more than `MOST_UNITS`: forms and latencies describe tiles of about 128 x 128 outputs. A chip
+    without bf16 runs 16-bit models at its fp16 rate, without that at its fp32 rate.
     """
     peaks = {name: quantity.value for name, quantity in spec.peaks.given().items()}
+    wide = peaks.get("fp16", peaks.get("fp32"))
+    if wide is not None:
+        peaks.setdefault("bf16", wide)
     host = spec.links.host.bytes_per_s.value
     sram = spec.on_chip.sram_bytes.value
     numbers = (spec.compute_units, spec.memory_bytes_per_s, spec.l2_bytes, host)

@@ -89,7 +89,7 @@ class Scaler:
         """Return what the policy may see now."""
         fleet, interval = self.fleet, self.section.interval_s
         fleet.sync()
-        loads = fleet.crew.look(np.array(self.pool.up, dtype=np.int64))
+        loads = fleet.crew.look(np.array(self.pool.up, dtype=np.int64), fleet.now)
         blocks = int(self.pool.deployment.knobs["num_blocks"][0])
         busy = sum(float(fleet.crew.replicas[p].state["busy_s"][0]) for p in self.pool.places)
         arrived = int(np.searchsorted(self._arrivals(), fleet.now, side="right"))
@@ -162,7 +162,7 @@ class Scaler:
             return
         if not self.pool.up:
             return
-        loads = self.fleet.crew.look(np.array(self.pool.up))[:, :2].sum(axis=1)
+        loads = self.fleet.crew.look(np.array(self.pool.up), self.fleet.now)[:, :2].sum(axis=1)
         place = self.pool.up[len(loads) - 1 - int(np.argmin(loads[::-1]))]
         self.fleet.close(place)
         self.fleet.note(place, "drain")

@@ -219,22 +219,37 @@ class Replica:
         room = min(self.lanes.waiting.size, self.lanes.done.size - int(state["n_done"]))
         return here >= room or int(state["n_inbox"]) + new > self.lanes.inbox.size
 
-    def take_done(self) -> npt.NDArray[np.int64]:
-        """Return the requests that have ended since the last call."""
-        count = int(self.state["n_done"][0])
-        done = self.lanes.done[:count].copy()
-        self.state["n_done"] = 0
-        return done
+    def take_done(self, now: float = np.inf) -> npt.NDArray[np.int64]:
+        """Return the requests that have ended by a time [s] since the last call."""
+        done = self.lanes.done[: int(self.state["n_done"][0])]
+        left = self._ahead(now)
+        found = done[: done.size - left].copy()
+        done[:left] = done[done.size - left :].copy()
+        self.state["n_done"] = left
+        return found
+
+    def _ahead(self, now: float) -> int:
+        """Return how many of the newest ended requests get their last token after a time."""
+        done = self.lanes.done[: int(self.state["n_done"][0])]
+        later = self.records.requests["last_token_s"][done] > now
+        return int(np.argmin(later[::-1])) if not later.all() else later.size
 
     def steps(self) -> npt.NDArray[np.void]:
         """Return the step log so far, one row per macro-step."""
         return self.rows[: int(self.state["n_rows"][0]) * int(self.knobs["log_steps"][0])]
 
-    def load(self) -> tuple[int, int, int]:
-        """Return (waiting, running, free KV blocks)."""
-        state = self.state[0]
+    def load(self, now: float = np.inf) -> tuple[int, int, int]:
+        """Return (waiting, running, free KV blocks) at a time not before the last `advance` [s].
+
+        The output of the newest step is taken although it may come later: what ends with it runs
+        until then.
+        """
+        state, ahead = self.state[0], self._ahead(now)
         waiting = int(state["n_waiting"]) + int(state["n_inbox"]) - int(state["next_inbox"])
-        return waiting, int(state["n_running"]), int(state["free_blocks"])
+        done = self.lanes.done[int(state["n_done"]) - ahead : int(state["n_done"])]
+        size = int(self.knobs["block_size"][0])
+        held = int((self.records.requests["computed"][done] // size + 1).sum())
+        return waiting, int(state["n_running"]) + ahead, int(state["free_blocks"]) - held
 
 
 def _longer(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -22,6 +22,7 @@ __all__ = [
     "look",
     "put",
     "queued_tokens",
+    "step_left_s",
     "submit_one",
 ]
 
@@ -98,9 +99,9 @@ def advance_all(
         tables, state_array, knobs, pool, records, lanes, rows = crew[place]
         state = state_array[0]
         if state.now < until:
-            status = advance(tables, state_array, knobs, pool, records, lanes, rows, until, False)
             if not keep_done:
                 state.n_done = 0
+            status = advance(tables, state_array, knobs, pool, records, lanes, rows, until, False)
             if status == ROWS_FULL:
                 return place
         steps = _fewest_steps(state, records[0], lanes)
@@ -109,13 +110,30 @@ def advance_all(
 
 
 @compiled
-def look(crew: Record, places: Record, loads: Record) -> None:
-    """Fill `loads` (places, LOADS) with waiting and running requests and free KV blocks."""
+def look(crew: Record, places: Record, now: float, loads: Record) -> None:
+    """Fill `loads` (places, LOADS) with waiting and running requests and free KV blocks.
+
+    A member has taken the output of its last step although that comes after `now`: what ends with
+    it still runs and holds its blocks.
+    """
     for i in range(places.size):
-        state = crew[places[i]][1][0]
+        _, state_array, knob_array, _, records, lanes, _ = crew[places[i]]
+        state, requests = state_array[0], records[0]
         loads[i, 0] = state.n_waiting + state.n_inbox - state.next_inbox
         loads[i, 1] = state.n_running
         loads[i, 2] = state.free_blocks
+        j = state.n_done - 1
+        while j >= 0 and requests[lanes.done[j]].last_token_s > now:
+            loads[i, 1] += 1
+            loads[i, 2] -= requests[lanes.done[j]].computed // knob_array[0].block_size + 1
+            j -= 1
+
+
+@compiled
+def step_left_s(crew: Record, places: Record, now: float, left_s: Record) -> None:
+    """Fill `left_s` (places,) with the time until the step in flight leaves the GPU [s]."""
+    for i in range(places.size):
+        left_s[i] = max(crew[places[i]][1][0].gpu_end - now, 0.0)
 
 
 @compiled

@@ -94,9 +94,9 @@ class Crew:
     def _advance_one(self, place: int, until: float) -> None:
         replica = self.replicas[place]
         if replica.now < until:
+            if not self.keep_done:
+                replica.state["n_done"] = 0
             replica.advance(until)
-        if not self.keep_done:
-            replica.state["n_done"] = 0
 
     def submit(self, place: int, index: int, since: float) -> None:
         """Hand a request over; its engine does not see it before `since` [s]."""
@@ -110,20 +110,28 @@ class Crew:
             self.renewed(place)
             crew.submit_one(self._members, place, index, since, self.quiet)
 
-    def look(self, places: Places) -> Places:
-        """Return waiting, running, free blocks of replicas, shape (places, 3)."""
+    def look(self, places: Places, now: float = np.inf) -> Places:
+        """Return waiting, running, free blocks of replicas at a time [s], shape (places, 3)."""
         loads = np.zeros((places.size, 3), np.int64)
         if self._members is None:
             for i, place in enumerate(places):
-                loads[i] = self.replicas[place].load()
+                loads[i] = self.replicas[place].load(now)
             return loads
         from sim.core import crew
 
-        crew.look(self._members, places, loads)
+        crew.look(self._members, places, now, loads)
         return loads
 
+    def step_left_s(self, places: Places, now: float) -> Floats:
+        """Return the time until the step in flight of replicas ends [s], shape (places,)."""
+        from sim.core import crew
+
+        left_s = np.zeros(places.size)
+        crew.step_left_s(self._list(), places, now, left_s)
+        return left_s
+
     def queued_tokens(self, places: Places) -> Places:
-        """Return the prompt tokens that replicas have yet to compute, shape (places,)."""
+        """Return the prompt tokens that replicas have yet to start, shape (places,)."""
         from sim.core import crew
 
         tokens = np.zeros(places.size, np.int64)
@@ -143,10 +151,10 @@ class Crew:
             self._join()
         return self._members
 
-    def take_done(self, places: Places) -> list[tuple[int, int]]:
-        """Return (place, request) of requests that have ended since the last call."""
+    def take_done(self, places: Places, now: float = np.inf) -> list[tuple[int, int]]:
+        """Return (place, request) of requests that have ended by a time [s] since the last call."""
         found = []
         for place in places:
             if self.replicas[place].state["n_done"][0]:
-                found += [(int(place), int(i)) for i in self.replicas[place].take_done()]
+                found += [(int(place), int(i)) for i in self.replicas[place].take_done(now)]
         return found

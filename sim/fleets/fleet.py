@@ -163,7 +163,7 @@ class Fleet:
     def load(self, place: int) -> int:
         """Return the requests on a replica now."""
         self.sync()
-        return int(self.crew.look(np.array([place]))[0, :2].sum())
+        return int(self.crew.look(np.array([place]), self.now)[0, :2].sum())
 
     # Time
 
@@ -188,7 +188,7 @@ class Fleet:
                 continue
             yield self.env.timeout(self._until_an_end(window_s))
             self.sync()
-            for place, stage in self.crew.take_done(self._all):
+            for place, stage in self.crew.take_done(self._all, self.now):
                 self.sent -= 1
                 if self.at_end is None or not self.at_end(place, stage):
                     self.answered(stage)
@@ -223,7 +223,7 @@ class Fleet:
         def load(pool: Pool) -> float:
             if not pool.up:
                 return np.inf
-            return float(self.crew.look(np.array(pool.up))[:, :2].sum() + 1) / (
+            return float(self.crew.look(np.array(pool.up), self.now)[:, :2].sum() + 1) / (
                 pool.speed * len(pool.up)
             )
 

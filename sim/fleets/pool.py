@@ -104,11 +104,12 @@ class Pool:
 
     def read(self, crew: Crew, now: float) -> None:
         """Read the loads of the replicas that are up."""
-        loads = crew.look(self._up)
+        loads = crew.look(self._up, now)
         self._view.outstanding = loads[:, 0] + loads[:, 1]
         self._view.free_blocks = loads[:, 2]
         if QUEUE in self.router.needs:
-            self._view.queued_tokens = crew.queued_tokens(self._up)
+            begun = crew.step_left_s(self._up, now) * self.prompt_tokens_per_s
+            self._view.queued_tokens = crew.queued_tokens(self._up) + begun.astype(np.int64)
         self._read_s = now
 
     @property

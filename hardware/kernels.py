@@ -18,7 +18,7 @@ import numpy as np
 from formats import InputError, did_you_mean
 from hardware.calibration_data import Calibration
 from hardware.calibration_files import load_calibration
-from hardware.kernels_limits import Limits, chip_of, limited
+from hardware.kernels_limits import Limits, chip_of, limited, widened
 from hardware.kernels_model import PATHS, KernelModel
 from hardware.specs import AcceleratorSpec
 
@@ -33,6 +33,7 @@ __all__ = [
     "chip_of",
     "load_kernels",
     "pool",
+    "widened",
 ]
 
 BASE, POOLED = "h200-sxm", "pooled"  # calibrations that serve accelerators without traces

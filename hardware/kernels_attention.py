@@ -14,6 +14,7 @@ __all__ = [
     "attention_unfused",
     "attention_unfused_decode",
     "decode_pace",
+    "unfused_bytes",
 ]
 
 ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
@@ -48,11 +49,12 @@ def decode_pace(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2.0
     """Return how fast decode attention works off blocks of the KV cache.
 
     A block's keys and values are read once, at the share `memory` of the bandwidth when all units
-    read and at most `unit` shares of one unit's part when few do; its rows are padded to 64 of a
-    matrix unit.
+    read and at most `unit` shares of one unit's part when few do; a matrix unit pads its rows to
+    64, a vector unit does not.
     """
     d, kv_heads = shape["head_dim"], shape["kv_heads"]
-    rows = np.maximum(shape["heads"] / kv_heads / _row_tiles(shape), 64)
+    own = shape["heads"] / kv_heads / _row_tiles(shape)
+    rows = np.maximum(own, 64) if chip.pads_rows else own
     tokens = BLOCK_TOKENS[kv_bytes]
     moved = tokens * d * 2 * kv_bytes
     all_busy = moved * chip.units / (chip.memory * c["memory"])
@@ -135,13 +137,27 @@ def attention_unfused(shape: Shape, chip: Chip, c: Coefficients) -> Array:
 
 
 def attention_unfused_decode(shape: Shape, chip: Chip, c: Coefficients, query: int = 1) -> Array:
-    """Return the time of new tokens per sequence as separate kernels, by what memory moves [s].
+    """Return the time of new tokens per sequence as separate kernels, by what memory moves [s]."""
+    return c["launch_s"] + unfused_bytes(shape, query) / (chip.memory * c["memory"])
+
+
+def unfused_bytes(shape: Shape, query: float | Array) -> Array:
+    """Return what memory moves for `query` new tokens per sequence without a fused kernel [byte].
 
     Keys and values are copied once to each query head of their group where there are several,
-    then read by the products; scores pass eight times as in `attention_unfused`.
+    then read by the products; scores pass eight times (write, scale, mask, softmax, read).
+
+    Examples
+    --------
+    One head, one new token over 1000 cached ones of 128 elements: keys and values once, 8 scores.
+
+    >>> one = {name: np.array(1.0) for name in ("batch", "heads", "kv_heads")}
+    >>> one |= {"context": np.array(1000.0), "head_dim": np.array(128.0)}
+    >>> float(unfused_bytes(one, 1)) == 1000 * 128 * 2 * 2 + 8 * 1000 * 2
+    True
     """
     cached = shape["batch"] * shape["context"] * shape["kv_heads"] * shape["head_dim"] * 2 * 2
     group = shape["heads"] / shape["kv_heads"]
-    moved = cached * np.where(group > 1, 1 + 2 * group, 1.0)
-    scores = 8 * 2 * query * shape["batch"] * shape["heads"] * shape["context"]
-    return c["launch_s"] + (moved + scores) / (chip.memory * c["memory"])
+    copied = cached * np.where(group > 1, 1 + 2 * group, 1.0)
+    scores: Array = 8 * 2 * query * shape["batch"] * shape["heads"] * shape["context"]
+    return copied + scores

@@ -34,6 +34,8 @@ class Chip:
         Memory of one unit [byte]; 0 = unknown, any tile fits.
     pads_rows : bool
         Matrix units work on whole tiles of rows; vector units only on those that are there.
+    sum_bytes : float
+        Of an output while it is summed up [byte].
     """
 
     units: int
@@ -43,6 +45,7 @@ class Chip:
     peaks: Mapping[str, float]
     sram_bytes: float = 0.0
     pads_rows: bool = True
+    sum_bytes: float = 4.0
 
     @property
     def on_chip_bytes(self) -> Array:

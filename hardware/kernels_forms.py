@@ -79,7 +79,7 @@ def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
     """
     m, n, k = shape["m"], shape["n"], shape["k"]
     sizes = (kind.activation, kind.weight, kind.output)
-    moved = tiled_traffic(m, n, k, chip.on_chip_bytes, *sizes)
+    moved = tiled_traffic(m, n, k, chip.on_chip_bytes, *sizes, chip.sum_bytes)
     padded = np.where(m > TILES[-1][1], kind.padded(m), m)
     best = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape), np.inf)
     for rows, columns in tiles_that_fit(chip, kind):
@@ -89,7 +89,7 @@ def gemm(shape: Shape, chip: Chip, c: Coefficients, kind: GemmType) -> Array:
             waves = np.ceil(grid * split / chip.units)
             time = waves * (per_k * k / split + c["tile_s"])
             if split > 1:
-                partial = m * n * 8 * split / (chip.memory * c["cache"])
+                partial = m * n * 2 * chip.sum_bytes * split / (chip.memory * c["cache"])
                 time = time + c["split_s"] + partial
             np.minimum(best, time, out=best)
     memory = moved / (chip.memory * c["memory"])

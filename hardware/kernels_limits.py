@@ -6,7 +6,7 @@ from formats import InputError
 from hardware.kernels_chip import Chip
 from hardware.specs import AcceleratorSpec
 
-__all__ = ["Limits", "chip_of", "limited"]
+__all__ = ["Limits", "chip_of", "limited", "widened"]
 
 WIDEST_UNIT = 20e12  # FLOP/s of 16-bit products; an SM of an H200 has 7.5e12, of a B200 15e12
 MOST_UNITS = 1024
@@ -64,6 +64,30 @@ def limited(chip: Chip, spec: AcceleratorSpec, limits: Limits) -> Chip:
         l2_bytes=chip.l2_bytes if limits.tiled else 0.0,
         sram_bytes=sram if limits.tiled else 1.0,
         peaks={name: peak * used * vector for name, peak in chip.peaks.items()},
+    )
+
+
+def widened(chip: Chip, precision: str) -> Chip:
+    """Return a chip whose 16-bit kernels take as long as those of 32-bit elements do on this one.
+
+    Twice the bytes through a memory are as many through half of it; products run at the peak of
+    `precision` where there is one, those in fp32 on vector units.
+
+    Examples
+    --------
+    >>> chip = Chip(132, 4.8e12, 60e6, 6e10, {"bf16": 1e15, "fp32": 67e12})
+    >>> wide = widened(chip, "fp32")
+    >>> wide.memory, wide.attention_peak
+    (2400000000000.0, 67000000000000.0)
+    """
+    peak = chip.peaks.get(precision, chip.attention_peak)
+    return replace(
+        chip,
+        memory=chip.memory / 2,
+        l2_bytes=chip.l2_bytes / 2,
+        sram_bytes=chip.sram_bytes / 2,
+        peaks={**chip.peaks, "bf16": peak, "fp16": peak},
+        pads_rows=chip.pads_rows and precision != "fp32",
     )
 
 

@@ -4,12 +4,11 @@ import numpy as np
 
 from hardware.kernels_chip import Array, Chip, GemmType
 
-__all__ = ["ACCUMULATOR_BYTES", "TILES", "attention_rows", "tiled_traffic", "tiles_that_fit"]
+__all__ = ["TILES", "attention_rows", "tiled_traffic", "tiles_that_fit"]
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256), (256, 128))
 SMALL_TILES = ((32, 64), (32, 32), (16, 32), (16, 16), (8, 8), (4, 4))
 SLICE = 64  # elements of k that a unit holds of both operands at a time
-ACCUMULATOR_BYTES = 4.0  # of an output while it is summed up
 
 
 def tiles_that_fit(chip: Chip, kind: GemmType) -> tuple[tuple[int, int], ...]:
@@ -46,12 +45,13 @@ def tiled_traffic(
     activation: float = 2.0,
     weight: float = 2.0,
     output: float = 2.0,
+    sums: float = 4.0,
 ) -> Array:
     """Return the bytes that a product tiled for a memory of `on_chip_bytes` moves [byte].
 
     The sums of a tile of (rows, columns) of the output stay on chip while k runs by; the input is
     read once for each column of tiles, the weights once for each row of tiles. Square tiles as
-    large as fit (4 bytes a sum), wider where there are few rows: with everything on chip each
+    large as fit (`sums` bytes a sum), wider where there are few rows: with everything on chip each
     operand moves once, with nothing every product reads both its factors.
 
     Examples
@@ -62,9 +62,9 @@ def tiled_traffic(
     >>> float(tiled_traffic(side, side, side, 65536)) / (2 * 1024**2)
     17.0
     """
-    sums = np.maximum(on_chip_bytes / ACCUMULATOR_BYTES, 1.0)
-    rows = np.minimum(m, np.floor(np.sqrt(sums)))
-    columns = np.minimum(n, np.maximum(np.floor(sums / rows), 1.0))
+    held = np.maximum(on_chip_bytes / sums, 1.0)
+    rows = np.minimum(m, np.floor(np.sqrt(held)))
+    columns = np.minimum(n, np.maximum(np.floor(held / rows), 1.0))
     read = m * k * activation * np.ceil(n / columns) + n * k * weight * np.ceil(m / rows)
     moved: Array = read + m * n * output
     return moved

@@ -1,6 +1,15 @@
 """How a replica serves: policies as dataclasses, one decorator each, on one engine."""
 
-from policies import autoscaling, batching, caching, memory, ordering, placement, routing
+from policies import (
+    autoscaling,
+    batching,
+    caching,
+    memory,
+    ordering,
+    placement,
+    routing,
+    speculation,
+)
 from policies.base import ParameterInfo, Registry, registries
 
 __all__ = [
@@ -14,4 +23,5 @@ __all__ = [
     "placement",
     "registries",
     "routing",
+    "speculation",
 ]

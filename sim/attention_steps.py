@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hardware.kernels import KernelModel
+from hardware.kernels_attention import unfused_bytes
 from hardware.kernels_schedule import WINDOW
 from sim.core.layout import SPREAD_STEP, SPREADS
 from workloads.counts import AttentionGroup, attention_layers, linear_layers
@@ -163,6 +164,17 @@ class AttentionSteps:
         layout = (heads, kv_heads, dim, self.kv_word)
         seconds = self.kernels.attention_prefill(piece, seen, *layout, chunk / piece)
         return seconds + self._scores_s(group, np.ones_like(chunk), chunk + past)
+
+    def moved_unfused(self, sequences: float, context: float, query: float) -> float:
+        """Return what memory moves for attention in separate kernels, over all layers [byte]."""
+        total = 0.0
+        for group in self.groups:
+            heads, kv_heads, dim, _ = group.shape("prefill" if query > 1 else "decode")
+            names = ("batch", "context", "heads", "kv_heads", "head_dim")
+            values = (sequences, min(context, group.reach or np.inf), heads, kv_heads, dim)
+            shape = {n: np.asarray(v, np.float64) for n, v in zip(names, values, strict=True)}
+            total += group.count * float(unfused_bytes(shape, query))
+        return total * precision(self.model.dtype).bytes / 2.0
 
     def flops_per_pair(self) -> float:
         """Return FLOPs of one query-key pair over all layers [FLOP]."""

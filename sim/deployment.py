@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from formats import InputError
 from hardware.catalog import load_accelerator
-from hardware.kernels import KernelModel, load_kernels
+from hardware.kernels import KernelModel, Limits, load_kernels
 from hardware.links import load_link
 from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
@@ -16,35 +16,30 @@ from policies.rules import BatchRules, CacheRules, MemoryRules, batching, cachin
 from sim.communication import Communication, scale_up_link
 from sim.core.layout import KNOBS, StepTables
 from sim.engines import DispatchKind, EngineProfile, engines
+from sim.launches import extra_dispatch_s
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
 from sim.parallelism import Parallelism, check_parallelism, legal_tp
 from sim.scenario import Scenario
+from sim.served import served_model
 from sim.steptime import Batching, StepTimeModel, graph_sizes
-from workloads.models import ModelSpec, load_model
+from workloads.models import ModelSpec
 from workloads.precision import precision
 
-__all__ = ["Deployment", "deploy", "replica_communication", "scenario_model"]
+__all__ = [
+    "Deployment",
+    "deploy",
+    "replica_communication",
+    "scenario_kernels",
+    "scenario_model",
+    "step_model",
+]
 
 THROTTLE_C, THROTTLE_PER_K = 87.0, 0.02
-NARROW = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"}
 
 
 def scenario_model(scenario: Scenario) -> ModelSpec:
-    """Return the model of a scenario in its number formats.
-
-    Activations follow the weights where the format has arithmetic of its own (fp8, int8, fp4),
-    unless the scenario names them.
-    """
-    choice = scenario.model
-    changes: dict[str, str] = {}
-    if choice.weights:
-        name = precision(choice.weights).name
-        changes |= {"weights": name, "activations": NARROW.get(name, "bf16")}
-    if choice.activations:
-        changes["activations"] = precision(choice.activations).name
-    if choice.kv:
-        changes["kv"] = precision(choice.kv).name
-    return load_model(choice.name).model_copy(update=changes)
+    """Return the model of a scenario after its techniques, in formats that its chip runs."""
+    return served_model(scenario, load_accelerator(scenario.hardware.accelerator)).model
 
 
 def replica_parallelism(scenario: Scenario) -> Parallelism:
@@ -84,6 +79,10 @@ class Deployment:
         Longest request that may be served [token].
     parallel : Parallelism
         Ranks of the replica.
+    notes : tuple of str
+        Paths that the hardware takes in place of those asked for.
+    quality : tuple of str
+        What is known about answers after each technique.
     """
 
     spec: AcceleratorSpec
@@ -95,12 +94,34 @@ class Deployment:
     fidelity: str
     longest: int
     parallel: Parallelism = field(default_factory=Parallelism)
+    notes: tuple[str, ...] = ()
+    quality: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=8)
-def _kernels(accelerator: str) -> tuple[AcceleratorSpec, KernelModel]:
+def scenario_kernels(
+    accelerator: str, limits: Limits | None
+) -> tuple[AcceleratorSpec, KernelModel]:
+    """Return an accelerator, and kernel times of it or of a part of it."""
     spec = load_accelerator(accelerator)
-    return spec, load_kernels(spec)
+    return spec, load_kernels(spec, limits)
+
+
+def step_model(
+    scenario: Scenario, kernels: KernelModel, profile: EngineProfile, links: Communication
+) -> StepTimeModel:
+    """Return the step times of a scenario's kernels on one rank."""
+    choice = scenario.kernels
+    return StepTimeModel(
+        kernels,
+        links.model,
+        profile.gpu,
+        links.parallel,
+        scenario.model.expert_skew,
+        links,
+        choice.fusion,
+        choice.attention == "fused",
+    )
 
 
 def deploy(scenario: Scenario, longest: int) -> Deployment:
@@ -118,8 +139,9 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     InputError
         A name is unknown, the model does not fit, or the longest request is too long for it.
     """
-    spec, kernels = _kernels(scenario.hardware.accelerator)
-    model, profile = scenario_model(scenario), engines.load(scenario.engine.profile)
+    spec, kernels = scenario_kernels(scenario.hardware.accelerator, scenario.kernels.limits)
+    served, profile = served_model(scenario, spec), engines.load(scenario.engine.profile)
+    model = served.model
     batch = batching.make(scenario.policies.batching).rules()
     rules = memory.make(scenario.policies.memory).rules()
     cache = caching.make(scenario.policies.caching).rules()
@@ -131,16 +153,27 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     limits = Batching(
         batch.max_num_batched_tokens, batch.max_num_seqs, longest, graph_sizes(largest)
     )
-    skew = scenario.model.expert_skew
-    steps = StepTimeModel(kernels, model, profile.gpu, parallel, skew, communication)
+    steps = step_model(scenario, kernels, profile, communication)
     knobs = _knobs(scenario, spec, model, profile, batch, rules, cache)
     knobs["num_blocks"] = rules.blocks or plan.blocks
     knobs["watermark_blocks"] = int(rules.watermark * knobs["num_blocks"][0])
     knobs["graph_tokens"] = largest
+    for name, seconds in extra_dispatch_s(steps).items():
+        knobs[name] += seconds * scenario.engine.host_slowness
     _share_steps(knobs, parallel)
     tables = steps.tables(limits)
     return Deployment(
-        spec, model, profile, plan, tables, knobs, kernels.fidelity, longest, parallel
+        spec,
+        model,
+        profile,
+        plan,
+        tables,
+        knobs,
+        kernels.fidelity,
+        longest,
+        parallel,
+        notes=served.notes,
+        quality=served.quality,
     )
 
 

@@ -7,16 +7,19 @@ import numpy as np
 import pandas as pd
 
 from formats import InputError
-from hardware.catalog import load_accelerator
-from hardware.kernels import KernelModel, load_kernels
+from hardware.kernels import KernelModel
 from hardware.kernels_families import BYTES_PER_ELEMENT
 from hardware.kernels_forms import GEMM_TYPES
 from hardware.specs import AcceleratorSpec
-from sim.deployment import replica_communication, scenario_model
+from policies.speculation import speculation
+from sim.deployment import replica_communication, scenario_kernels, step_model
 from sim.engines import engines
+from sim.launches import launches
 from sim.memory import MemoryPlan, plan_memory
 from sim.parallelism import rank_experts
 from sim.scenario import Scenario
+from sim.served import served_model
+from sim.speculation import SpeculativeSteps, break_even_batch
 from sim.steptime import Batching, StepTimeModel, graph_sizes
 from workloads.counts import (
     attention_flops,
@@ -82,6 +85,18 @@ class Explanation:
         The sums of each phase: phase, tokens, flops, bytes, seconds, intensity, bound, mfu, mbu.
     plan : MemoryPlan
         Memory of one accelerator.
+    notes : tuple of str
+        Paths that the hardware takes in place of those asked for.
+    quality : tuple of str
+        What is known about answers after each technique.
+    launches : int
+        Kernels of a decode step.
+    launch_s : (float, float)
+        What launching them takes the host one by one, and the accelerator in a graph [s].
+    speculation : DataFrame or None
+        What drafts bring at several batches, as `sim.speculation.SpeculativeSteps.table`.
+    break_even : int or None
+        Largest batch up to which drafts gain; None = beyond all batches, or no drafts.
     """
 
     scenario: Scenario
@@ -91,6 +106,12 @@ class Explanation:
     operators: pd.DataFrame
     phases: pd.DataFrame
     plan: MemoryPlan
+    notes: tuple[str, ...] = ()
+    quality: tuple[str, ...] = ()
+    launches: int = 0
+    launch_s: tuple[float, float] = (0.0, 0.0)
+    speculation: pd.DataFrame | None = None
+    break_even: int | None = None
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -135,11 +156,11 @@ def explain(scenario: Scenario, load: Load | None = None) -> Explanation:
     {'decode': 'memory', 'prefill': 'compute'}
     """
     wanted = load or Load()
-    spec, model = load_accelerator(scenario.hardware.accelerator), scenario_model(scenario)
-    profile = engines.load(scenario.engine.profile)
+    spec, kernels = scenario_kernels(scenario.hardware.accelerator, scenario.kernels.limits)
+    served, profile = served_model(scenario, spec), engines.load(scenario.engine.profile)
+    model = served.model
     links = replica_communication(scenario, spec, model)
-    kernels, skew = load_kernels(spec), scenario.model.expert_skew
-    steps = StepTimeModel(kernels, model, profile.gpu, links.parallel, skew, links)
+    steps = step_model(scenario, kernels, profile, links)
     largest = int(profile.graphs.largest.value) if scenario.engine.cuda_graphs else 0
     limits = Batching(1, 1, wanted.context, graph_sizes(largest))
     maker = _Operators(steps, limits, wanted)
@@ -148,7 +169,39 @@ def explain(scenario: Scenario, load: Load | None = None) -> Explanation:
     table = _judged(pd.DataFrame(rows, columns=COLUMNS), spec, kernels)
     share = scenario.engine.memory_utilisation
     plan = plan_memory(spec, model, profile, parallel=links.parallel, utilisation=share)
-    return Explanation(scenario, spec, model, wanted, table, _sums(table, spec, wanted), plan)
+    sums = _sums(table, spec, wanted)
+    count = launches(model, steps.tp, steps.fusion, steps.fused_attention)
+    drafts = _drafts(scenario, steps, limits, wanted)
+    return Explanation(
+        scenario,
+        spec,
+        model,
+        wanted,
+        table,
+        sums,
+        plan,
+        served.notes,
+        served.quality,
+        count,
+        (count * kernels.launch(graph=False), count * kernels.launch()),
+        *drafts,
+    )
+
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def _drafts(
+    scenario: Scenario, steps: StepTimeModel, limits: Batching, load: Load
+) -> tuple[pd.DataFrame | None, int | None]:
+    """Return what speculation brings by batch, and where it ends."""
+    rules = speculation.make(scenario.decoding).rules()
+    if rules.source == "none" or steps.model.kind != "decoder":
+        return None, None
+    drafting = SpeculativeSteps(steps, rules, limits)
+    at = float(load.context)
+    table = drafting.table(sorted({*BATCHES, load.batch}), at)
+    return table, break_even_batch(drafting, at)
 
 
 Row = tuple[str, str, int, float, float, float, str]
@@ -192,7 +245,7 @@ class _Operators:
             n = gemm.n * gemm.batch
             moved = linear_bytes(model, gemm)
             moved += gemm.count * rows * (gemm.k * gemm.batch * read + n * wide)
-            each = float(steps.kernels.gemm(run, n, gemm.k, gemm.dtype))
+            each = float(steps.products.gemm(run, n, gemm.k, gemm.dtype))
             kind, word = GEMM_TYPES[gemm.dtype], gemm.name.replace("_", " ")
             flops = 2.0 * rows * gemm.elements
             yield phase, word, gemm.count, flops, moved, gemm.count * each, kind.precision
@@ -228,18 +281,22 @@ class _Operators:
         groups = steps.attention.groups
         wide = sum(g.count * g.heads * (g.head_dim + g.value_dim) for g in groups)
         moved += count * new * wide * precision(model.dtype).bytes
-        half = "bf16" if "bf16" in steps.kernels.chip.peaks else "fp16"
+        if not steps.fused_attention:
+            moved = steps.attention.moved_unfused(count, new + past, new)
+        peaks = steps.kernels.chip.peaks
+        half = next(p for p in (model.dtype, "bf16", "fp16", *peaks) if p in peaks)
         return phase, "attention", model.layers, flops, moved, seconds, half
 
     def _elementwise(self, phase: str) -> Iterator[Row]:
         steps = self.steps
         parts: dict[str, list[float]] = {}
+        wider = precision(steps.model.dtype).bytes / 2.0
         for op in elementwise_ops(steps.model, steps.tp, greedy=True, fusion=steps.fusion):
             rows = self._logits(phase) if op.tokens == "logits" else self._run_rows(phase)
             found = parts.setdefault(op.name, [0.0, 0.0, 0.0])
             found[0] += op.count
-            found[1] += op.count * rows * op.width * BYTES_PER_ELEMENT[op.op]
-            found[2] += op.count * float(steps.kernels.elementwise(op.op, rows, op.width))
+            found[1] += op.count * rows * op.width * BYTES_PER_ELEMENT[op.op] * wider
+            found[2] += op.count * float(steps.wide.elementwise(op.op, rows, op.width))
         for name, (calls, moved, seconds) in parts.items():
             yield phase, name.replace("_", " "), int(calls), 0.0, moved, seconds, ""
 

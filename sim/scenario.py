@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from formats import check, read_toml
+from hardware.kernels import Limits
 from sim.fleets.sections import (
     AutoscalingSection,
     ColdStart,
@@ -15,11 +16,13 @@ from sim.fleets.sections import (
     PoolSection,
     SharedCacheSection,
 )
+from workloads.elementwise import Fusion
 from workloads.named import WorkloadSpec
 
 __all__ = [
     "Engine",
     "Hardware",
+    "Kernels",
     "Model",
     "Policies",
     "Run",
@@ -80,9 +83,39 @@ class Model(_Section):
     weights: str | None = Field(None, description="format of weights, none = the file's")
     activations: str | None = Field(None, description="format of GEMM inputs, none = by weights")
     kv: str | None = Field(None, description="format of the KV cache, none = the file's")
+    experts: str | None = Field(None, description="format of routed experts, none = by weights")
+    accumulation: str | None = Field(None, description="format of sums, none = the file's")
     expert_skew: FiniteFloat = Field(
         0.0, ge=0, le=5, description="Zipf exponent of how often experts are chosen [1]"
     )
+    techniques: dict[str, dict[str, Any]] = Field(
+        {}, description="compression and attention variants, by name, in order"
+    )
+
+
+class Kernels(_Section):
+    """How kernels are made, and how much of an accelerator they use."""
+
+    fusion: Fusion = Field("compiled", description="element-wise work: compiler, hand, or eager")
+    attention: Literal["fused", "unfused"] = Field(
+        "fused", description="scores stay on chip, or pass memory"
+    )
+    tiled: bool = Field(True, description="products are tiled for what is on chip")
+    units: int | None = Field(
+        None, ge=1, le=10**7, description="compute units busy, none = all [core or SM]"
+    )
+    simd_bits: int | None = Field(
+        None, ge=8, le=65536, description="vector width used, none = all of it [bit]"
+    )
+    sram_bytes: FiniteFloat | None = Field(
+        None, ge=1, le=1e12, description="memory of a unit that tiles may fill, none = all [byte]"
+    )
+
+    @property
+    def limits(self) -> Limits | None:
+        """The part of an accelerator that is used, None for all of it."""
+        found = Limits(self.units, self.simd_bits, self.sram_bytes, self.tiled)
+        return None if found == Limits() else found
 
 
 class Engine(_Section):
@@ -155,6 +188,8 @@ class Scenario(_Section):
     hardware: Hardware = Hardware()
     model: Model = Model()
     engine: Engine = Engine()
+    kernels: Kernels = Kernels()
+    decoding: Choice = Field({"name": "none"}, description="speculation at every decode step")
     workload: WorkloadSpec = DEFAULT_WORKLOAD
     policies: Policies = Policies()
     pools: tuple[PoolSection, ...] = ()

@@ -19,6 +19,7 @@ HEAD = """\
 # Every key is optional; what stands behind "#" is not set. Units stand in [brackets].
 """
 TITLES = {"schema_version": "format of this file"}
+CHOICES = {"decoding": "speculation"}  # sections that are one policy -> its kind
 SIGNS = {Ge: ">=", Gt: ">", Le: "<=", Lt: "<"}
 
 
@@ -35,11 +36,15 @@ def scenario_template() -> str:
     sections = []
     for name, field in Scenario.model_fields.items():
         value = getattr(scenario, name)
-        if isinstance(value, BaseModel):
+        if isinstance(value, BaseModel) or name in CHOICES:
             sections.append((name, value))
         else:
             lines += _key_lines(name, field, value)
     for name, section in sections:
+        if name in CHOICES:
+            lines += ["", f"[{name}]  # {Scenario.model_fields[name].description}"]
+            lines += _choice_lines(CHOICES[name], str(section["name"]))
+            continue
         lines += ["", f"[{name}]  # {_first_line(section)}"]
         lines += _policy_lines(section) if name == "policies" else _section_lines(section)
     return "\n".join(lines) + "\n"

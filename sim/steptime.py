@@ -6,12 +6,12 @@ hold one rank of the replica with its collectives, by what all ranks together ru
 step are shared by micro-batches and data-parallel ranks (see `sim.parallelism`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hardware.kernels import KernelModel
+from hardware.kernels import KernelModel, widened
 from sim.attention_steps import AttentionSteps
 from sim.communication import Communication, expert_imbalance
 from sim.core.layout import StepTables
@@ -33,8 +33,7 @@ from workloads.traffic import linear_bytes
 __all__ = ["GRAPH_SIZES", "Batching", "StepTimeModel", "graph_sizes"]
 
 Array = npt.NDArray[np.float64]
-# Ops without a table of their own run as one that moves the same bytes per element.
-ALIKE = {"rms_norm": "rotary", "act": "rotary"}
+HALF = 16  # bits
 CONTEXTS_PER_OCTAVE, CHUNKS_PER_OCTAVE, PASTS_PER_OCTAVE = 8, 8, 4
 
 
@@ -117,6 +116,21 @@ class StepTimeModel:
         """Tensor-parallel ranks."""
         return self.parallel.tp
 
+    @property
+    def wide(self) -> KernelModel:
+        """Kernels on what is not quantised: 32-bit elements move twice the bytes of 16-bit ones."""
+        if precision(self.model.dtype).bits <= HALF:
+            return self.kernels
+        return replace(self.kernels, chip=widened(self.kernels.chip, self.model.dtype))
+
+    @property
+    def products(self) -> KernelModel:
+        """Kernels of matrix products, with sums in the model's format."""
+        held = precision(self.model.accumulation).bytes
+        if held == self.kernels.chip.sum_bytes:
+            return self.kernels
+        return replace(self.kernels, chip=replace(self.kernels.chip, sum_bytes=held))
+
     def linear_s(self, rows: Array) -> Array:
         """Return seconds of all kernels that work token by token, without output head and experts.
 
@@ -138,7 +152,7 @@ class StepTimeModel:
         stored = None
         if gemm.dtype.endswith("a16") or ((sparse := self.model.sparsity) and sparse.kernel):
             stored = linear_bytes(self.model, gemm) / gemm.elements
-        return self.kernels.gemm(rows, gemm.n, gemm.k, gemm.dtype, stored)
+        return self.products.gemm(rows, gemm.n, gemm.k, gemm.dtype, stored)
 
     def experts_s(self, tokens: Array, rows: Array) -> Array:
         """Return seconds of routed experts of `tokens`, run in a graph of `rows`.
@@ -171,8 +185,7 @@ class StepTimeModel:
     def _elementwise_s(self, total: Array, tokens: Array) -> Array:
         for op in elementwise_ops(self.model, self.tp, fusion=self.fusion):
             if op.tokens == "all":
-                name = ALIKE.get(op.op, op.op)
-                total += op.count * self.kernels.elementwise(name, tokens, op.width)
+                total += op.count * self.wide.elementwise(op.op, tokens, op.width)
         return total
 
     def head_s(self, sequences: Array) -> Array:
@@ -180,16 +193,16 @@ class StepTimeModel:
         total = np.zeros_like(sequences)
         for gemm in linear_layers(self.model, self.tp):
             if gemm.tokens == "logits":
-                total += gemm.count * self.kernels.gemm(sequences, gemm.n, gemm.k, gemm.dtype)
+                total += gemm.count * self.products.gemm(sequences, gemm.n, gemm.k, gemm.dtype)
         for op in elementwise_ops(self.model, self.tp, greedy=True, fusion=self.fusion):
             if op.tokens == "logits":
-                total += op.count * self.kernels.elementwise(op.op, sequences, op.width)
+                total += op.count * self.wide.elementwise(op.op, sequences, op.width)
         return total + (self.communication.head_s(sequences) if self.communication else 0.0)
 
     @property
     def attention(self) -> AttentionSteps:
         """Attention of one rank."""
-        return AttentionSteps(self.kernels, self.model, self.tp, self.fused_attention)
+        return AttentionSteps(self.wide, self.model, self.tp, self.fused_attention)
 
     def decode_attention_s(self, sequences: Array, context: Array, query: int = 1) -> Array:
         """Return attention seconds of `query` tokens for each of `sequences` at a mean context."""

@@ -91,6 +91,9 @@ class Quantise(Part):
     def quality(self) -> str:
         """Return what is known about answers after this step."""
         notes = [_weight_note(self.weights or self.experts or ""), _kv_note(self.kv or "")]
+        given = [w for w in (self.weights, self.experts, self.kv, self.activations) if w]
+        if self.accumulation is None and all(word in WIDE for word in given):
+            return "16 bits or wider: the same numbers as published"
         return "; ".join(n for n in notes if n) or MEASURE
 
 

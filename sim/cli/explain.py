@@ -83,7 +83,42 @@ def _print_json(found: "Explanation") -> None:
         "kv_bytes_per_token": found.kv_bytes_per_token,
     }
     names = {"model": found.model.name, "accelerator": found.spec.name}
-    print_json({**names, **data, "memory": memory})
+    said = {"notes": found.notes, "quality": found.quality, "launches": found.launches}
+    drafts = found.speculation
+    rows = [] if drafts is None else json.loads(drafts.to_json(orient="records"))
+    said |= {"speculation": rows, "break_even_batch": found.break_even}
+    print_json({**names, **data, "memory": memory, **said})
+
+
+def _print_launches(found: "Explanation") -> None:
+    eager, graph = found.launch_s
+    typer.echo(
+        f"Kernels of a decode step: {found.launches}; launched one by one {eager * 1e3:.2f} ms "
+        f"of the host, in a graph {graph * 1e3:.2f} ms"
+    )
+
+
+def _print_drafts(found: "Explanation") -> None:
+    from sim.cli.output import print_table
+
+    if found.speculation is None:
+        return
+    rows = [
+        [
+            str(row["batch"]),
+            str(row["drafted"]),
+            f"{row['tokens']:.2f}",
+            f"{row['step_s'] * 1e3:.2f}",
+            f"{row['plain_s'] * 1e3:.2f}",
+            f"{row['speed_up']:.2f}",
+        ]
+        for row in found.speculation.to_dict("records")
+    ]
+    name, limit = found.scenario.decoding["name"], found.break_even
+    ends = "at every batch" if limit is None else f"up to {limit} sequences"
+    columns = ["batch", "drafted", "tokens/step", "step [ms]", "without [ms]", "speed-up"]
+    title = f"Speculation ({name}) at {found.load.context} tokens: all drafts gain {ends}"
+    print_table(columns, rows, title)
 
 
 COLUMNS = ("phase", "operator", "GFLOP", "GB", "ms", "FLOP/byte", "ridge", "bound", "MFU", "MBU")
@@ -123,5 +158,9 @@ def _print(found: "Explanation") -> None:
     memory = [[name, f"{size / 1e9:.2f}"] for name, size in parts.items()]
     print_table(["memory of one accelerator", "GB"], memory)
     typer.echo(f"KV cache: {found.kv_bytes_per_token / 1024:.1f} KiB per token")
+    _print_launches(found)
+    _print_drafts(found)
+    for note in (*found.notes, *found.quality):
+        typer.echo(note)
     fits = [[row["context"], row["sequences"]] for row in found.largest().to_dict("records")]
     print_table(["context [token]", "sequences that fit"], fits)

@@ -10,6 +10,7 @@ from formats import InputError, check
 from hardware.catalog import load_accelerator
 from hardware.links import load_link
 from policies.base import registries
+from policies.speculation import speculation
 from sim.engines import engines
 from sim.scenario import Scenario
 from workloads.models import load_model
@@ -149,6 +150,7 @@ def check_scenario(scenario: Scenario, where: str) -> None:
         for word in (scenario.model.weights, scenario.model.activations, scenario.model.kv):
             if word is not None:
                 precision(word)
+        speculation.make(scenario.decoding)
         for axis, choice in scenario.policies.model_dump().items():
             if axis in registries:
                 registries[axis].make(choice)
@@ -170,6 +172,8 @@ def effective(scenario: Scenario, key: str) -> Any:  # noqa: ANN401 - any scenar
         choice = getattr(scenario.policies, axis, None)
         if axis in registries and choice is not None and name != "name":
             return getattr(registries[axis].make(choice), name, None)
+    if section == "decoding" and rest not in ("", "name"):
+        return getattr(speculation.make(scenario.decoding), rest, None)
     place: Any = scenario.model_dump()
     for part in key.split("."):
         place = place.get(part) if isinstance(place, dict) else None

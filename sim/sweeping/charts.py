@@ -21,8 +21,10 @@ __all__ = [
     "TRADES",
     "Trade",
     "grouping",
+    "knob_axis",
     "latency_by_rate",
     "pareto",
+    "plain",
     "response",
     "served_by_rate",
     "trade",
@@ -139,11 +141,11 @@ def _plottable(table: pd.DataFrame, swept: Sequence[str]) -> pd.DataFrame:
     data = table[[name for name in table if name in wanted]].copy()
     data[INTERACTIVITY] = 1.0 / table["tpot_mean_s"].astype(float)
     for i, key in enumerate(swept):
-        data[f"key{i}"] = _plain(table[key])
+        data[f"key{i}"] = plain(table[key])
     return data
 
 
-def _plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
+def plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return numbers and words as they are, anything else as text."""
     return column.map(lambda v: v if isinstance(v, int | float | str) and v == v else str(v))
 
@@ -198,10 +200,10 @@ def response(
     by : str, optional
         Another swept key, a line per value.
     """
-    data = pd.DataFrame({"knob": _plain(table[key]), "metric": table[metric]})
-    data = data.assign(by="all" if by is None else _plain(table[by]))
+    data = pd.DataFrame({"knob": plain(table[key]), "metric": table[metric]})
+    data = data.assign(by="all" if by is None else plain(table[by]))
     data = data.astype({"metric": float}).dropna()
-    x = _knob_axis(list(data["knob"]), key)
+    x = knob_axis(list(data["knob"]), key)
     y = alt.Y("metric:Q", title=title).scale(zero=False)
     colour = alt.value(BLUE) if by is None else _shades("by", list(data["by"]), by)
     tips = [alt.Tooltip("knob", title=key), alt.Tooltip("metric:Q", format=".4~g", title=title)]
@@ -213,7 +215,7 @@ def response(
     )
 
 
-def _knob_axis(values: list[Any], key: str) -> alt.X:
+def knob_axis(values: list[Any], key: str) -> alt.X:
     """Return an axis that fits the values of a key: log, linear or names."""
     if not all(_is_number(v) for v in values):
         return alt.X("knob:N", title=key).axis(labelAngle=0, labelOverlap=True)

@@ -134,7 +134,7 @@ def _dask(address: str) -> Iterator[Pool]:
     local = distributed.LocalCluster(
         n_workers=_count(address),
         threads_per_worker=1,
-        dashboard_address=None,
+        dashboard_address=":0",  # none at all still asks for port 8787
         silence_logs="ERROR",
     )
     with local, distributed.Client(local) as client:

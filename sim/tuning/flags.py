@@ -1,36 +1,50 @@
-"""A scenario as the flags of the engine that will run it, and as a Kubernetes values snippet.
+"""A scenario as what an engine needs to serve like it: command line, files, Kubernetes values.
 
-Option names are those of vLLM 0.24 (`vllm serve`), SGLang 0.5 (`launch_server`) and TensorRT-LLM
-1.2 (`trtllm-serve`). What has no option is said, not dropped.
+What has no known option is said, not dropped.
 """
 
-from collections.abc import Callable
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from formats import InputError, did_you_mean
+from formats import InputError, RoofcastError, did_you_mean
+from hardware.catalog import load_accelerator
+from policies.base import registries
+from sim.deployment import deploy
 from sim.scenario import Scenario
+from sim.sweeping.keys import effective
+from sim.tuning.options import ENGINES, Engine
+from sim.tuning.writer import Facts, Writer
+from workloads.models import load_model
 
-__all__ = ["ENGINES", "Flags", "deployable"]
+__all__ = ["ENGINES", "Flags", "check_engine", "deployable", "yaml"]
 
-Render = Callable[[Any], list[str]]
-Option = str | Render | None
+RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Intel": "habana.ai/gaudi"}
+SECTIONS = ("hardware", "model", "engine", "policies")
+# keys that describe the world or the simulation, not the engine
+WORLD = {
+    "hardware.accelerator",
+    "hardware.replicas",
+    "hardware.link",
+    "hardware.network",
+    "hardware.overlap",
+    "hardware.ambient_c",
+    "hardware.power_cap_w",
+    "hardware.micro_batches",
+    "model.name",
+    "model.expert_skew",
+    "engine.profile",
+    "engine.host_slowness",
+}
+APART = ("pools", "fleet", "hand_off", "shared_cache", "autoscaling", "cold_start", "failures")
 
 
-def _switch(on: str | None, off: str | None) -> Render:
-    return lambda value: [flag for flag in [on if value else off] if flag]
-
-
-def _known(flag: str, words: dict[str, str]) -> Render:
-    return lambda value: [flag, words[value]] if value in words else []
-
-
-PREFIX = {"prefix-lru": True, "none": False}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Flags:
-    """Flags of one engine.
+    """What one engine needs.
 
     Attributes
     ----------
@@ -38,122 +52,87 @@ class Flags:
         Engine and version.
     command : list of str
         The command line, word by word.
+    config : dict
+        Entries of its configuration file, by dotted path; empty where it has none.
     unknown : list of str
-        Scenario keys that differ from the default and have no option there.
+        Settings without a known option.
+    notes : list of str
+        What holds only under a condition.
     values : str
         A Kubernetes-ready values snippet (YAML).
     """
 
     engine: str
     command: list[str]
+    config: dict[str, Any]
     unknown: list[str]
+    notes: list[str]
     values: str
 
     def line(self) -> str:
-        """Return the command as one line."""
-        return " ".join(self.command)
+        """Return the command as one line for a shell."""
+        return shlex.join(self.command)
+
+    def text(self) -> str:
+        """Return everything but the values snippet, for a terminal."""
+        rest = "".join(f"\n  {line}" for line in self._settings().splitlines())
+        said = "".join(f"\n  # {line}" for line in self._remarks())
+        return f"{self.engine}:\n  {self.line()}{rest}{said}"
+
+    def _remarks(self) -> list[str]:
+        return [*self.notes, *(f"no known option for {key}" for key in self.unknown)]
+
+    def _settings(self) -> str:
+        if "batching_strategy" in self.config:
+            pairs = ",".join(f"{k}:{_word(v)}" for k, v in self.config.items())
+            return f"python3 tools/fill_template.py -i tensorrt_llm/config.pbtxt {pairs}"
+        return yaml(nested(self.config)) if self.config else ""
+
+    def files(self) -> dict[str, str]:
+        """Return the files to deploy: name -> content."""
+        remarks = "".join(f"# {line}\n" for line in self._remarks())
+        found = {"command.sh": f"{remarks}{self.line()}\n"}
+        if "batching_strategy" in self.config:
+            found["command.sh"] += self._settings() + "\n"
+            found["config.pbtxt"] = _pbtxt(self.config)
+        elif self.config:
+            found["config.yaml"] = self._settings()
+        return found | {"values.yaml": self.values}
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "engine": self.engine,
+            "command": self.line(),
+            "config": nested(self.config),
+            "no_known_option": self.unknown,
+            "notes": self.notes,
+            "values": self.values,
+        }
 
 
-def _count(flag: str, least: int = 2) -> Render:
-    return lambda value: [flag, str(value)] if value is not None and value >= least else []
+def check_engine(name: str) -> Engine:
+    """Return an engine.
 
-
-VLLM: dict[str, Option] = {
-    "hardware.tp": _count("--tensor-parallel-size"),
-    "hardware.pp": _count("--pipeline-parallel-size"),
-    "hardware.dp": _count("--data-parallel-size"),
-    "hardware.ep": lambda value: ["--enable-expert-parallel"] if value > 1 else [],
-    "model.weights": _known(
-        "--quantization", {"fp8": "fp8", "int8": "int8", "w4a16": "awq_marlin"}
-    ),
-    "model.kv": _known("--kv-cache-dtype", {"fp8": "fp8", "fp8_e5m2": "fp8_e5m2"}),
-    "engine.max_model_len": "--max-model-len",
-    "engine.memory_utilisation": "--gpu-memory-utilization",
-    "engine.cuda_graphs": _switch(None, "--enforce-eager"),
-    "policies.batching.max_num_seqs": "--max-num-seqs",
-    "policies.batching.max_num_batched_tokens": "--max-num-batched-tokens",
-    "policies.batching.long_prefill_token_threshold": _count("--long-prefill-token-threshold", 1),
-    "policies.batching.max_num_partial_prefills": _count("--max-num-partial-prefills"),
-    "policies.memory.block_size": "--block-size",
-    "policies.memory.kv_blocks": "--num-gpu-blocks-override",
-    "policies.caching.name": lambda value: _switch(
-        "--enable-prefix-caching", "--no-enable-prefix-caching"
-    )(PREFIX.get(value, True)),
-    "policies.ordering.name": _known(
-        "--scheduling-policy", {"fcfs": "fcfs", "priority": "priority"}
-    ),
-}
-SGLANG: dict[str, Option] = {
-    "hardware.tp": _count("--tp-size"),
-    "hardware.pp": _count("--pp-size"),
-    "hardware.dp": _count("--dp-size"),
-    "hardware.ep": _count("--ep-size"),
-    "model.weights": _known("--quantization", {"fp8": "fp8", "w4a16": "awq_marlin"}),
-    "model.kv": _known("--kv-cache-dtype", {"fp8": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}),
-    "engine.max_model_len": "--context-length",
-    "engine.memory_utilisation": "--mem-fraction-static",
-    "engine.cuda_graphs": _switch(None, "--disable-cuda-graph"),
-    "policies.batching.max_num_seqs": "--max-running-requests",
-    "policies.batching.max_num_batched_tokens": "--chunked-prefill-size",
-    "policies.batching.long_prefill_token_threshold": None,
-    "policies.batching.max_num_partial_prefills": None,
-    "policies.memory.block_size": "--page-size",
-    "policies.memory.kv_blocks": None,
-    "policies.caching.name": lambda value: _switch(None, "--disable-radix-cache")(
-        PREFIX.get(value, True)
-    ),
-    "policies.ordering.name": _known("--schedule-policy", {"fcfs": "fcfs"}),
-}
-TRTLLM: dict[str, Option] = {
-    "hardware.tp": _count("--tp_size"),
-    "hardware.pp": _count("--pp_size"),
-    "hardware.dp": None,
-    "hardware.ep": _count("--ep_size"),
-    "model.weights": None,
-    "model.kv": None,
-    "engine.max_model_len": "--max_seq_len",
-    "engine.memory_utilisation": "--kv_cache_free_gpu_memory_fraction",
-    "engine.cuda_graphs": None,
-    "policies.batching.max_num_seqs": "--max_batch_size",
-    "policies.batching.max_num_batched_tokens": "--max_num_tokens",
-    "policies.batching.long_prefill_token_threshold": None,
-    "policies.batching.max_num_partial_prefills": None,
-    "policies.memory.block_size": None,
-    "policies.memory.kv_blocks": None,
-    "policies.caching.name": None,
-    "policies.ordering.name": None,
-}
-ENGINES: dict[str, tuple[str, list[str], dict[str, Option]]] = {
-    "vllm": ("vLLM 0.24", ["vllm", "serve", "MODEL"], VLLM),
-    "sglang": (
-        "SGLang 0.5",
-        ["python", "-m", "sglang.launch_server", "--model-path", "MODEL"],
-        SGLANG,
-    ),
-    "trtllm": ("TensorRT-LLM 1.2", ["trtllm-serve", "MODEL"], TRTLLM),
-}
-IMAGES = {
-    "vllm": "vllm/vllm-openai:v0.24.0",
-    "sglang": "lmsysorg/sglang:latest",
-    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:1.2.0",
-}
-
-
-def _value(scenario: Scenario, key: str) -> Any:  # noqa: ANN401 - any scenario value
-    place: Any = scenario.model_dump()
-    for part in key.split("."):
-        place = place.get(part) if isinstance(place, dict) else None
-    return place
+    Raises
+    ------
+    InputError
+        Nothing is known of such an engine.
+    """
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES)
+        raise InputError(f"no options are known of an engine {name!r}", "--engine", repair=hint)
+    return ENGINES[name]
 
 
 def deployable(scenario: Scenario, engine: str = "vllm") -> Flags:
-    """Return the flags that make an engine serve as a scenario does.
+    """Return what makes an engine serve as a scenario does.
 
     Parameters
     ----------
     scenario : Scenario
         The (tuned) deployment.
-    engine : {"vllm", "sglang", "trtllm"}
+    engine : {"vllm", "sglang", "trtllm", "triton"}
         Which engine.
 
     Raises
@@ -165,56 +144,155 @@ def deployable(scenario: Scenario, engine: str = "vllm") -> Flags:
     --------
     >>> tuned = Scenario().changed({"policies.batching.max_num_seqs": 128, "hardware.tp": 2})
     >>> deployable(tuned).line()
-    'vllm serve MODEL --tensor-parallel-size 2 --max-num-seqs 128 --enable-prefix-caching \
---scheduling-policy fcfs'
+    'vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --gpu-memory-utilization 0.9 \
+--max-num-seqs 128 --max-num-batched-tokens 8192 --enable-prefix-caching --scheduling-policy fcfs'
     """
-    if engine not in ENGINES:
-        hint = did_you_mean(engine, ENGINES)
-        raise InputError(f"no flags are known for engine {engine!r}", "--engine", repair=hint)
-    title, command, options = ENGINES[engine]
-    words, unknown = list(command), []
+    known = check_engine(engine)
+    out = Writer(_facts(scenario))
+    for key, rule in known.rules.items():
+        value = effective(scenario, key)
+        if value is not None:
+            rule(out, key, value)
+    known.also(out)
+    for key, value in _others(scenario, known):
+        out.miss(key, value)
+    if scenario.hardware.power_cap_w is not None:
+        watts = scenario.hardware.power_cap_w
+        out.notes.append(f"the power cap of {watts:g} W is set outside (nvidia-smi -pl {watts:g})")
+    command = [*known.command(out.facts.model), *out.words]
+    if known.title.startswith("TensorRT") and out.config:
+        command += ["--config", "config.yaml"]
+        out.notes.append("--config is called --extra_llm_api_options before TensorRT-LLM 1.2")
+    values = _values(scenario, known, command, out)
+    return Flags(known.title, command, out.config, out.unknown, out.notes, values)
+
+
+def _facts(scenario: Scenario) -> Facts:
+    """Return what options rest on beside the scenario's values."""
+    model = load_model(scenario.model.name)
+    named = re.search(r"config\.json of ([\w.-]+/[\w.-]+)", model.source)
+    try:
+        made = deploy(scenario, 2)
+        pool = int(made.knobs["num_blocks"][0]) * effective(scenario, "policies.memory.block_size")
+    except RoofcastError:
+        pool = None
+    ranks = scenario.hardware
+    return Facts(named.group(1) if named else "MODEL", model.weights, pool, ranks.tp, ranks.dp)
+
+
+def _others(scenario: Scenario, engine: Engine) -> Iterator[tuple[str, Any]]:
+    """Yield settings that differ from the default and that no rule of an engine tells."""
     default = Scenario()
-    for key, option in options.items():
-        value = _value(scenario, key)
-        if value is None:
-            continue
-        if option is None:
-            if value != _value(default, key):
-                unknown.append(key)
+    for section in SECTIONS:
+        own, usual = (s.model_dump()[section] for s in (scenario, default))
+        for key, value in _flat(own, section):
+            if key not in engine.rules and key not in WORLD and value != _usual(usual, key, own):
+                yield key, value
+    for section in APART:
+        if getattr(scenario, section) != getattr(default, section):
+            yield section, "set"
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}.{name}")
         else:
-            found = [option, str(value)] if isinstance(option, str) else option(value)
-            words += found
-            if not found and value != _value(default, key) and _says_something(key, value):
-                unknown.append(key)
-    unknown += _other_policies(scenario)
-    return Flags(title, words, unknown, _values(scenario, engine, words, len(command)))
+            yield f"{prefix}.{name}", value
 
 
-def _says_something(key: str, value: object) -> bool:
-    """Return whether leaving a value out changes anything (a count of 1 does not)."""
-    return not (isinstance(value, int) and value <= 1) and not key.endswith("caching.name")
+def _usual(data: Mapping[str, Any], key: str, own: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the default at a key: of the scenario, or of the policy that it names."""
+    _, *path = key.split(".")
+    if len(path) == 2 and path[1] != "name" and path[0] in registries:
+        policy = registries[path[0]].make({"name": own[path[0]]["name"]})
+        return getattr(policy, path[1], None)
+    place: Any = data
+    for part in path:
+        place = place.get(part) if isinstance(place, dict) else None
+    return place
 
 
-def _other_policies(scenario: Scenario) -> list[str]:
-    """Return policies that no engine option stands for."""
-    native = {"batching": "chunked-prefill", "memory": "paged", "admission": "all"}
-    policies = scenario.policies.model_dump()
-    return [
-        f"policies.{axis}.name = {policies[axis]['name']}"
-        for axis, name in native.items()
-        if policies.get(axis, {}).get("name", name) != name
-    ]
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted entries as nested dictionaries.
+
+    Examples
+    --------
+    >>> nested({"a.b": 1, "a.c": True, "d": None})
+    {'a': {'b': 1, 'c': True}, 'd': None}
+    """
+    found: dict[str, Any] = {}
+    for path, value in config.items():
+        *parents, last = path.split(".")
+        place = found
+        for part in parents:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return found
 
 
-def _values(scenario: Scenario, engine: str, words: list[str], skip: int) -> str:
-    """Return a values snippet: replicas, image, arguments, accelerators per pod."""
-    hardware = scenario.hardware
-    arguments = "".join(f'  - "{word}"\n' for word in words[skip:])
-    per_pod = hardware.accelerators // hardware.replicas
+def yaml(data: Mapping[str, Any], indent: int = 0) -> str:
+    """Return nested dictionaries, lists and plain values as YAML.
+
+    Examples
+    --------
+    >>> print(yaml({"args": ["--a", "1"], "limits": {"gpu": 1}}), end="")
+    args:
+      - "--a"
+      - "1"
+    limits:
+      gpu: 1
+    """
+    space, text = "  " * indent, ""
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            text += f"{space}{key}:\n{yaml(value, indent + 1)}"
+        elif isinstance(value, list) and value:
+            text += f"{space}{key}:\n" + "".join(f"{space}  - {json.dumps(v)}\n" for v in value)
+        else:
+            text += f"{space}{key}: {json.dumps(value)}\n"
+    return text
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _pbtxt(config: Mapping[str, Any]) -> str:
+    """Return the batching part of a Triton model configuration."""
+    most = config["triton_max_batch_size"]
+    preferred = config.get("preferred_batch_size", most)
+    delay = config["max_queue_delay_microseconds"]
     return (
-        f"# {scenario.name}: made by roofcast tune\n"
-        f"replicaCount: {hardware.replicas}\n"
-        f"image: {IMAGES[engine]}\n"
-        f"args:\n{arguments or '  []'}"
-        f"resources:\n  limits:\n    nvidia.com/gpu: {per_pod}\n"
+        f"max_batch_size: {most}\n"
+        "dynamic_batching {\n"
+        f"  preferred_batch_size: [ {preferred} ]\n"
+        f"  max_queue_delay_microseconds: {delay}\n"
+        "}\n"
     )
+
+
+def _values(scenario: Scenario, engine: Engine, command: list[str], out: Writer) -> str:
+    """Return a values snippet: replicas, image, command, accelerators per pod, files."""
+    vendor = load_accelerator(scenario.hardware.accelerator).vendor
+    per_pod = scenario.hardware.accelerators // scenario.hardware.replicas
+    resource = RESOURCES.get(vendor)
+    if resource is None:
+        out.unknown.append(f"Kubernetes resource of accelerators of {vendor}")
+    if vendor != "NVIDIA":
+        out.notes.append(f"the image in values.yaml is for NVIDIA; take that for {vendor}")
+    if not engine.tag:
+        out.notes.append("choose the tag of the image in values.yaml")
+    started = list(engine.started) or command
+    content: dict[str, Any] = {
+        "replicaCount": scenario.hardware.replicas,
+        "image": {"repository": engine.image, "tag": engine.tag},
+        "command": started[:1],
+        "args": started[1:],
+        "resources": {"limits": {resource or "ACCELERATOR": per_pod}},
+    }
+    head = f"# {scenario.name}, served by {engine.title}\n"
+    if out.config:
+        content["engineConfig"] = nested(out.config)
+        head += "# engineConfig goes into the engine's own file beside this one\n"
+    return head + yaml(content)

@@ -5,14 +5,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from formats import InputError, did_you_mean
-from hardware.costs import cost
-from sim.metrics import metrics
+from sim.metrics import metrics, summary
 from sim.simulation import Result
+from sim.sweeping.task import COST, rented_cost
 
-__all__ = ["Constraint", "Objective", "figures", "parse_constraint", "parse_objective"]
+__all__ = [
+    "Constraint",
+    "Figures",
+    "Objective",
+    "figures",
+    "parse_constraint",
+    "parse_objective",
+]
 
 Direction = Literal["minimize", "maximize"]
-COST = "usd_per_million_output_tokens"
+Figures = dict[str, float | None]
 SHORT: dict[str, tuple[str, Direction]] = {
     "goodput": ("goodput_per_s", "maximize"),
     "throughput": ("output_tokens_per_s", "maximize"),
@@ -25,45 +32,58 @@ CONSTRAINT = re.compile(r"^\s*([a-z0-9_]+)\s*(<=|>=)\s*([0-9.eE+-]+)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric and its better direction."""
+    """A metric and its better direction.
+
+    Examples
+    --------
+    >>> Objective("ttft_p99_s", "minimize").loss(0.2)
+    0.2
+    >>> Objective("goodput_per_s", "maximize").loss(3.0)
+    -3.0
+    """
 
     metric: str
     direction: Direction
 
-    def better(self, a: float, b: float) -> bool:
-        """Return whether value a is better than value b."""
-        return a > b if self.direction == "maximize" else a < b
+    def loss(self, value: float) -> float:
+        """Return what is minimised."""
+        return -value if self.direction == "maximize" else value
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A limit on a metric."""
+    """A limit on a metric.
+
+    Examples
+    --------
+    >>> limit = Constraint("ttft_p99_s", "<=", 0.5)
+    >>> limit.violation({"ttft_p99_s": 0.4}), limit.violation({"ttft_p99_s": 0.75})
+    (0.0, 0.5)
+    """
 
     metric: str
     sign: Literal["<=", ">="]
     limit: float
 
-    def violation(self, found: dict[str, float | None]) -> float:
-        """Return by how much the limit is missed, relative to it; 0 when it holds."""
+    def violation(self, found: Figures) -> float:
+        """Return by how much the limit is missed, relative to it; 1 where the metric is missing."""
         value = found.get(self.metric)
         if value is None:
             return 1.0
         over = value - self.limit if self.sign == "<=" else self.limit - value
-        return max(over, 0.0) / max(abs(self.limit), 1e-12)
+        return max(over, 0.0) / (abs(self.limit) or 1.0)
 
     def __str__(self) -> str:
         return f"{self.metric}{self.sign}{self.limit:g}"
 
 
-def _metric_name(word: str) -> str:
+def _metric_name(word: str, where: str) -> str:
     """Return a metric by its name, with or without the unit at its end."""
     known = [*metrics, COST]
-    if word in known:
-        return word
-    for suffix in ("_s", "_per_s", "_j", "_w"):
+    for suffix in ("", "_s", "_per_s", "_j", "_w"):
         if word + suffix in known:
             return word + suffix
-    raise InputError(f"no metric named {word!r}", "--objective", repair=did_you_mean(word, known))
+    raise InputError(f"no metric named {word!r}", where, repair=did_you_mean(word, known))
 
 
 def parse_objective(text: str) -> Objective:
@@ -84,15 +104,21 @@ def parse_objective(text: str) -> Objective:
     'minimize'
     """
     word, _, way = text.strip().partition(":")
-    if word in SHORT and not way:
-        return Objective(*SHORT[word])
     if way not in {"", "min", "max"}:
         raise InputError(f"{way!r} is no direction", f"--objective {text}", "min, max")
-    return Objective(_metric_name(word), "maximize" if way == "max" else "minimize")
+    if word in SHORT and not way:
+        return Objective(*SHORT[word])
+    name = SHORT[word][0] if word in SHORT else _metric_name(word, "--objective")
+    return Objective(name, "maximize" if way == "max" else "minimize")
 
 
 def parse_constraint(text: str) -> Constraint:
     """Return a constraint such as ``ttft_p99<=0.5`` (SI units).
+
+    Raises
+    ------
+    InputError
+        No such metric, or not of the form METRIC<=NUMBER.
 
     Examples
     --------
@@ -100,20 +126,17 @@ def parse_constraint(text: str) -> Constraint:
     Constraint(metric='ttft_p99_s', sign='<=', limit=0.5)
     """
     match = CONSTRAINT.match(text)
-    if match is None:
-        raise InputError(
-            f"{text!r} is no constraint", "--constraint", "METRIC<=NUMBER, METRIC>=NUMBER"
-        )
-    name, sign, number = match.groups()
-    return Constraint(_metric_name(name), "<=" if sign == "<=" else ">=", float(number))
+    try:
+        name, sign, number = match.groups() if match else ("", "", "")
+        limit = float(number)
+    except ValueError:
+        allowed = "METRIC<=NUMBER, METRIC>=NUMBER"
+        raise InputError(f"{text!r} is no constraint", "--constraint", allowed) from None
+    return Constraint(_metric_name(name, "--constraint"), "<=" if sign == "<=" else ">=", limit)
 
 
-def figures(result: Result) -> dict[str, float | None]:
-    """Return every metric of a run, and the money of an output token at the rental price."""
-    from sim.metrics import summary
-
-    found = {k: v for k, v in summary(result).items() if isinstance(v, int | float)}
-    rate = found.get("output_tokens_per_s")
-    hourly = cost(f"rent.{result.scenario.hardware.accelerator}").value
-    hourly *= result.scenario.hardware.accelerators
-    return {**found, COST: hourly / 3600 / rate * 1e6 if rate else None}
+def figures(result: Result) -> Figures:
+    """Return every metric of a run, and the rent of a million output tokens [USD]."""
+    found = {k: v for k, v in summary(result).items() if v is None or isinstance(v, int | float)}
+    rate, watts = found.get("output_tokens_per_s"), found.get("power_mean_w")
+    return {**found, COST: rented_cost(result, rate, watts)}

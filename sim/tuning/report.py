@@ -1,125 +1,226 @@
-"""The verdict of a tuning: on the terminal, as files, as a page."""
+"""What a tuning leaves: the terminal's tables, a folder of files, a page."""
 
+import html
+import json
 from pathlib import Path
-from typing import Any
-
-import altair as alt
-import pandas as pd
 
 from formats import atomic_write
-from sim.sweeping.charts import response
-from sim.sweeping.page import Figure, Page, write_page
+from sim.sweeping.charts import TRADES, trade
+from sim.sweeping.page import Figure, Page, table_html, write_page
+from sim.sweeping.report import text
 from sim.toml import scenario_toml
-from sim.tuning.flags import deployable
+from sim.tuning import charts
+from sim.tuning.finalists import percent, signed
+from sim.tuning.flags import ENGINES, Flags, deployable
 from sim.tuning.tuner import TuneResult
+from sim.tuning.verdict import changes, figure, setting_text, summary, verdict
 
-__all__ = ["show", "verdict", "write"]
+__all__ = ["show", "tune_page", "write"]
 
-
-def verdict(result: TuneResult) -> str:
-    """Return the verdict in one sentence."""
-    goal = result.objectives[0]
-    best, default = result.best, result.default
-    if best is default:
-        return f"keep the default: nothing found is better in {goal.metric}"
-    setting = ", ".join(f"{key} = {value}" for key, value in best.setting.items())
-    sure = "" if best.low > 0 or best.high < 0 else " (not distinguishable from no gain)"
-    text = (
-        f"set {setting}: {goal.metric} {best.value:.4g} instead of {default.value:.4g}, "
-        f"{best.gain:+.1%} (95 % interval {best.low:+.1%} .. {best.high:+.1%}){sure}"
-    )
-    if best.violation > 0:
-        text += "; no setting meets all constraints, this one misses them least"
-    return text
+MOST_ROWS, MOST_KNOBS = 60, 6
+SIMILAR = 1e-12
 
 
-def summary(result: TuneResult, engine: str) -> dict[str, Any]:
-    """Return everything of a verdict as plain data."""
-    flags = deployable(result.scenario, engine)
-    return {
-        "schema_version": 1,
-        "verdict": verdict(result),
-        "setting": result.best.setting,
-        "gain": result.best.gain,
-        "gain_interval": [result.best.low, result.best.high],
-        "constraints_violated": result.best.violation,
-        "traded": {k: {"before": a, "after": b} for k, (a, b) in result.traded.items()},
-        "importance": result.importance,
-        "later_requests": result.unseen,
-        "engine": flags.engine,
-        "command": flags.line(),
-        "no_known_option": flags.unknown,
-    }
-
-
-def show(result: TuneResult, engine: str, out: Path | None, as_json: bool) -> None:
-    """Print the verdict."""
+def show(result: TuneResult, engine: str, out: Path, as_json: bool) -> None:
+    """Print the verdict, tables and the engine's flags; or the verdict as JSON only."""
     import typer
 
     from sim.cli.output import print_json, print_table
 
-    found = summary(result, engine)
+    flags = deployable(result.scenario, engine)
     if as_json:
-        print_json(found)
+        print_json({**summary(result), "deploy": flags.facts()})
         return
     typer.echo(verdict(result) + "\n")
-    rows = [[k, f"{a:.4g}", f"{b:.4g}", _change(a, b)] for k, (a, b) in result.traded.items()]
-    print_table(["metric", "default", "best", "change"], rows)
-    shares = [[k, f"{v:.0%}"] for k, v in result.importance.items()]
-    print_table(["knob", "importance"], shares)
-    seen = ", ".join(f"{k} {_number(v)}" for k, v in result.unseen.items())
-    typer.echo(f"On later requests, not seen by the search: {seen}\n")
-    typer.echo(f"{found['engine']}:\n  {found['command']}")
-    for key in found["no_known_option"]:
-        typer.echo(f"  no option known for {key}")
-    if out is not None:
-        names = "tune.html, tune.json, trials.csv, scenario.toml, flags.txt, values.yaml"
-        typer.echo(f"\nResults in {out}: {names}")
+    print_table(["metric", "as it is", "best", "change"], _change_rows(result))
+    print_table(["finalist", "gain, seen", "gain, later", "constraints"], _finalist_rows(result))
+    for name, shares in result.importance.items():
+        rows = [[key, percent(share, 0)] for key, share in shares.items()]
+        if rows:
+            print_table([f"knob, for {name}", "importance"], rows)
+    typer.echo(flags.text())
+    typer.echo(f"\nResults in {out}: tune.html, tune.json, trials.csv, scenario.toml, deploy/")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _change_rows(result: TuneResult) -> list[list[str]]:
+    return [
+        [
+            c.metric,
+            figure(c.metric, c.before),
+            figure(c.metric, c.after),
+            _percent(c.before, c.after),
+        ]
+        for c in changes(result)
+    ]
 
 
-def _change(before: float, after: float) -> str:
-    return f"{after / before - 1:+.1%}" if before else ""
+def _percent(before: float, after: float) -> str:
+    if abs(before) < SIMILAR:
+        return ""
+    return signed((after - before) / abs(before))
+
+
+def _finalist_rows(result: TuneResult) -> list[list[str]]:
+    rows = []
+    for found in result.finalists:
+        later = found.later
+        parts = (found.seen, later) if later is not None else (found.seen,)
+        missed = sum(part.violation for part in parts)
+        gains = ["-" if p is None or p.gain is None else str(p.gain) for p in (found.seen, later)]
+        held = "hold" if missed == 0 else f"missed by {percent(missed, 0)}"
+        rows.append([setting_text(found.setting), *gains, held])
+    return rows
 
 
 def write(result: TuneResult, engine: str, out: Path) -> None:
-    """Write tune.json, trials.csv, scenario.toml, flags.txt, values.yaml and tune.html."""
-    import json
+    """Write tune.json, trials.csv, scenario.toml, tune.html and what each engine needs.
 
-    flags = deployable(result.scenario, engine)
+    Parameters
+    ----------
+    result : TuneResult
+        A tuning.
+    engine : str
+        The engine whose flags come first.
+    out : Path
+        A folder.
+    """
+    flags = {name: deployable(result.scenario, name) for name in _first(engine)}
+    content = summary(result) | {"deploy": flags[engine].facts()}
     texts = {
-        "tune.json": json.dumps(summary(result, engine), indent=2, default=str) + "\n",
+        "tune.json": json.dumps(content, indent=2, default=str) + "\n",
         "trials.csv": result.trials.to_csv(index=False),
         "scenario.toml": scenario_toml(result.scenario),
-        "flags.txt": flags.line() + "\n",
-        "values.yaml": flags.values,
     }
-    for name, text in texts.items():
+    for name, found in flags.items():
+        texts |= {f"deploy/{name}/{file}": body for file, body in found.files().items()}
+    for name, body in texts.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(out / name) as path:
-            path.write_text(text, encoding="utf-8")
-    page = Page("Tuning", verdict(result), figures=_charts(result))
-    write_page(page, out / "tune.html")
+            path.write_text(body, encoding="utf-8")
+    write_page(tune_page(result, flags), out / "tune.html")
 
 
-def _charts(result: TuneResult) -> dict[str, Figure]:
-    goal = result.objectives[0].metric
-    done = result.trials[result.trials[goal].notna()]
-    charts: dict[str, Figure] = {"history": Figure("By trial", goal, _history(done, goal))}
-    for i, key in enumerate(result.best.setting):
-        charts[f"knob{i}"] = Figure(f"By {key}", goal, response(done, key, goal, goal))
-    return charts
+def _first(engine: str) -> list[str]:
+    return [engine, *(name for name in ENGINES if name != engine)]
 
 
-def _history(trials: pd.DataFrame, goal: str) -> alt.Chart:
-    chart: alt.Chart = (
-        alt.Chart(trials, title=f"{goal} by trial", width=520, height=240)
-        .mark_circle(size=60, color="#0072B2")
-        .encode(
-            x=alt.X("trial:Q", title="trial"),
-            y=alt.Y(f"{goal}:Q", title=goal, scale=alt.Scale(zero=False)),
-        )
+def tune_page(result: TuneResult, flags: dict[str, Flags]) -> Page:
+    """Return the page of a tuning.
+
+    Parameters
+    ----------
+    result : TuneResult
+        A tuning.
+    flags : dict
+        Engine -> flags, in the order of the page.
+    """
+    sections = {
+        "Before and after": table_html(
+            ["metric", "as it is", "best", "change"], _change_rows(result)
+        ),
+        "Finalists": _basis(result)
+        + table_html(
+            ["setting", "gain, seen", "gain, later", "constraints"], _finalist_rows(result)
+        ),
+        "Deploy": "".join(_flags(found, i == 0) for i, found in enumerate(flags.values())),
+        "Settings tried": _trials(result),
+    }
+    title = f"Tuning of {result.scenario.name}"
+    return Page(title, verdict(result), _cards(result), _figures(result), sections)
+
+
+def _basis(result: TuneResult) -> str:
+    kind = "new draws of the requests" if result.drawn else "consecutive windows of the trace"
+    loads = ", ".join(result.workloads)
+    judged = "by the worst of them" if result.worst else "by their mean"
+    also = f" Workloads: {loads}; judged {judged}." if len(result.workloads) > 1 else ""
+    words = (
+        f"Each on {result.repeats} {kind}, the same for all; intervals are of the paired "
+        f"differences, widened for the number of finalists.{also}"
     )
-    return chart
+    return f'<p class="sub">{html.escape(words)}</p>'
+
+
+def _cards(result: TuneResult) -> dict[str, str]:
+    cards = {}
+    for objective in result.objectives:
+        name = objective.metric
+        gain = result.best.seen.gains[name]
+        short = charts.label(name)
+        cards[short] = figure(name, result.best.seen.figures.get(name))
+        cards[f"gain in {short}"] = "-" if gain is None else signed(gain.mean)
+        later = result.best.later and result.best.later.gains[name]
+        if later:
+            cards[f"{short}, later requests"] = signed(later.mean)
+    stopped = int((result.trials["state"] == "stopped early").sum())
+    return cards | {
+        "settings tried": str(len(result.trials)),
+        "stopped after a short run": str(stopped),
+    }
+
+
+def _figures(result: TuneResult) -> dict[str, Figure]:
+    goal = result.objectives[0].metric
+    words = "The line is the best so far; settings stopped after a short run are left out."
+    found = {"history": Figure("Progress", words, charts.history(result))}
+    front = charts.front(result)
+    if front is not None:
+        found["front"] = Figure(
+            "Pareto front", "No other setting beats those on the line in both.", front
+        )
+    gains = charts.gains(result)
+    if gains is not None:
+        words = "Rules are confidence intervals; one that crosses zero may be chance."
+        found["gains"] = Figure("Gain of the finalists", words, gains)
+    bars = charts.importance(result)
+    if bars is not None:
+        words = "What sets the better settings apart from the others."
+        found["importance"] = Figure("Which knobs matter", words, bars)
+    return found | _trades(result) | _responses(result, goal)
+
+
+def _trades(result: TuneResult) -> dict[str, Figure]:
+    good = result.trials[result.trials["state"] == "complete"]
+    moved = [k for k in result.knobs if good[k].astype(str).nunique() > 1]
+    found = {}
+    for kind, (title, *_) in TRADES.items():
+        chart = trade(good, kind, moved) if len(good) else None
+        if chart is not None:
+            words = "A dot is a setting; no other beats those on the dashed line in both."
+            found[kind] = Figure(title, words, chart)
+    return found
+
+
+def _responses(result: TuneResult, goal: str) -> dict[str, Figure]:
+    good = result.trials[result.trials[goal].notna() & (result.trials["state"] != "stopped early")]
+    order = [*result.importance.get(goal, {}), *result.knobs]
+    moved = [k for k in dict.fromkeys(order) if good[k].astype(str).nunique() > 1]
+    words = "A dot is a setting; the line is the best at each value."
+    return {
+        f"knob{i}": Figure(f"By {key}", words, charts.by_knob(result, key))
+        for i, key in enumerate(moved[:MOST_KNOBS])
+    }
+
+
+def _flags(found: Flags, opened: bool) -> str:
+    body = "".join(
+        f'<p>{html.escape(name)}</p><div class="scroll"><pre>{html.escape(content)}</pre></div>'
+        for name, content in found.files().items()
+    )
+    state = " open" if opened else ""
+    return f"<details{state}><summary>{html.escape(found.engine)}</summary>{body}</details>"
+
+
+def _trials(result: TuneResult) -> str:
+    names = [*(o.metric for o in result.objectives), *(c.metric for c in result.constraints)]
+    columns = ["trial", "state", *result.knobs, *dict.fromkeys(names)]
+    table = result.trials.reindex(columns=columns)
+    goal = result.objectives[0]
+    up = goal.direction == "minimize"
+    order = table.assign(bad=table["state"] != "complete").sort_values(
+        ["bad", goal.metric], ascending=[True, up]
+    )
+    rows = [[text(row[c]) for c in columns] for row in order.head(MOST_ROWS).to_dict("records")]
+    more = len(table) - MOST_ROWS
+    note = f"<p>{more} more are in trials.csv.</p>" if more > 0 else ""
+    return table_html(columns, rows) + note

@@ -1,18 +1,25 @@
 """The space of a tuning: which scenario keys may move, and between what."""
 
+import json
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from formats import read_toml
+from formats import InputError, did_you_mean, read_toml
+from policies.base import registries
 from sim.scenario import Scenario
-from sim.sweeping.keys import Span, Value
+from sim.sweeping.keys import Span, Values, change, check_scenario, dotted, effective
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-__all__ = ["DEFAULT_SPACE", "Space", "load_space"]
+__all__ = ["DEFAULT_SPACE", "Setting", "Space", "applied", "check_space", "load_space", "word"]
+
+Setting = dict[str, Any]
 
 
 class Space(BaseModel):
@@ -20,60 +27,180 @@ class Space(BaseModel):
 
     Examples
     --------
-    >>> space = Space(knobs={"policies.batching.max_num_seqs": {"low": 16, "high": 512}})
-    >>> space.size() is None
-    True
+    >>> space = Space(knobs={"policies.batching.max_num_seqs": [16, 64], "hardware.tp": [1, 2, 4]})
+    >>> space.size()
+    6
+    >>> space.setting({"policies.batching.max_num_seqs": 1, "hardware.tp": 0})
+    {'policies.batching.max_num_seqs': 64, 'hardware.tp': 1}
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Literal[1] = 1
-    knobs: dict[str, list[Value] | Span] = Field(min_length=1, description="key -> values")
+    knobs: Annotated[dict[str, Values], BeforeValidator(lambda v: dotted(v, "knobs"))] = Field(
+        min_length=1, description="dotted scenario key -> values, or a range {low, high}"
+    )
 
-    def suggest(self, trial: "Trial") -> dict[str, Any]:
-        """Return a setting that a trial proposes."""
-        return {key: _suggest(trial, key, values) for key, values in self.knobs.items()}
+    @model_validator(mode="after")
+    def _values(self) -> "Space":
+        for key, values in self.knobs.items():
+            if isinstance(values, list) and not values:
+                raise ValueError(f"knob {key} has no values")
+        return self
+
+    def suggest(self, trial: "Trial") -> Setting:
+        """Return the setting that a trial proposes."""
+        return self.setting({key: _suggest(trial, key, v) for key, v in self.knobs.items()})
+
+    def setting(self, params: Mapping[str, Any]) -> Setting:
+        """Return the setting of a trial's parameters: places in lists become their values."""
+        found: Setting = {}
+        for key, value in params.items():
+            values = self.knobs[key]
+            found[key] = values[value] if isinstance(values, list) else value
+        return found
 
     def size(self) -> int | None:
         """Return the number of settings, None where a range has no end of them."""
-        total = 1
-        for values in self.knobs.values():
-            if isinstance(values, Span):
-                return None
-            total *= len(values)
-        return total
+        lists = [v for v in self.knobs.values() if isinstance(v, list)]
+        return prod(map(len, lists)) if len(lists) == len(self.knobs) else None
+
+    def places(self) -> Iterator[dict[str, int]]:
+        """Yield the parameters of every setting of a space without ranges."""
+        counts = [range(len(v)) for v in self.knobs.values() if isinstance(v, list)]
+        for found in product(*counts):
+            yield dict(zip(self.knobs, found, strict=True))
 
     def default(self, scenario: Scenario) -> dict[str, Any]:
-        """Return what the scenario has at the knobs, where it says so."""
-        data = scenario.model_dump()
-        found = {}
-        for key in self.knobs:
-            place: Any = data
-            for part in key.split("."):
-                place = place.get(part) if isinstance(place, dict) else None
-            if place is not None:
-                found[key] = place
+        """Return parameters of what the scenario has at its knobs, where the space holds it."""
+        found: dict[str, Any] = {}
+        for key, values in self.knobs.items():
+            value = effective(scenario, key)
+            if isinstance(values, list):
+                if value in values:
+                    found[key] = values.index(value)
+            elif isinstance(value, int | float) and values.low <= value <= values.high:
+                found[key] = value
         return found
 
 
-def _suggest(trial: "Trial", key: str, values: list[Value] | Span) -> Any:  # noqa: ANN401
-    if isinstance(values, Span):
-        if values.whole:
-            return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
-        return trial.suggest_float(key, values.low, values.high, log=values.log)
-    return values[trial.suggest_categorical(key, list(range(len(values))))]
+def _suggest(trial: "Trial", key: str, values: Values) -> int | float:
+    if not isinstance(values, Span):
+        return trial.suggest_categorical(key, list(range(len(values))))
+    if values.whole:
+        return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
+    return trial.suggest_float(key, values.low, values.high, log=values.log)
+
+
+def word(setting: Mapping[str, Any]) -> str:
+    """Return a setting as text that is the same for the same setting."""
+    return json.dumps(setting, sort_keys=True, default=str)
+
+
+def applied(scenario: Scenario, setting: Mapping[str, Any]) -> tuple[Scenario, Setting]:
+    """Return the scenario with a setting, and the part of the setting that counts.
+
+    Where a setting chooses a policy by name, parameters that this policy lacks do not count.
+
+    Raises
+    ------
+    InputError
+        A key is not known, or its value is wrong.
+
+    Examples
+    --------
+    >>> chosen = {"policies.caching.name": "none", "policies.caching.blocks": 5, "hardware.tp": 2}
+    >>> applied(Scenario(), chosen)[1]
+    {'policies.caching.name': 'none', 'hardware.tp': 2}
+    """
+    chosen = _chosen(scenario, setting)
+    active = {k: v for k, v in setting.items() if _counts(k, chosen)}
+    kept = {f"policies.{axis}": _kept(scenario, axis, name) for axis, name in chosen.items()}
+    moved = {key: value for key, value in kept.items() if key not in active}
+    return change(scenario, {**moved, **active}), active
+
+
+def _chosen(scenario: Scenario, setting: Mapping[str, Any]) -> dict[str, str]:
+    """Return the policies that a setting chooses: axis -> name."""
+    found = {}
+    for key, value in setting.items():
+        section, _, rest = key.partition(".")
+        if section == "policies" and rest.endswith(".name"):
+            found[rest.removesuffix(".name")] = str(value)
+        elif section == "policies" and isinstance(value, dict):
+            found[rest] = str(value.get("name"))
+    return {axis: name for axis, name in found.items() if axis in registries}
+
+
+def _counts(key: str, chosen: Mapping[str, str]) -> bool:
+    parts = key.split(".")
+    if len(parts) < 3 or parts[0] != "policies" or parts[1] not in chosen or parts[2] == "name":
+        return True
+    return parts[2] in _parameters(parts[1], chosen[parts[1]])
+
+
+def _parameters(axis: str, name: str) -> list[str]:
+    return [p.name for p in registries[axis].parameters(name)]
+
+
+def _kept(scenario: Scenario, axis: str, name: str) -> dict[str, Any]:
+    """Return what the scenario says of an axis, as far as another policy knows it."""
+    known = {"name", *_parameters(axis, name)}
+    choice = {k: v for k, v in getattr(scenario.policies, axis).items() if k in known}
+    return {**choice, "name": name}
+
+
+def check_space(space: Space, scenario: Scenario) -> None:
+    """Check every value of a space before anything runs.
+
+    Raises
+    ------
+    InputError
+        A key, a policy's parameter or a value is wrong: the message names the knob.
+    """
+    for key in space.knobs:
+        _check_parameter(key, space, scenario)
+    first = {k: v.ends()[0] if isinstance(v, Span) else v[0] for k, v in space.knobs.items()}
+    for key, values in space.knobs.items():
+        for value in values.ends() if isinstance(values, Span) else values:
+            place = f"space: knobs.{key} = {value!r}"
+            try:
+                changed, _ = applied(scenario, {**first, key: value})
+            except InputError as e:
+                raise InputError(e.what, place, e.allowed, e.repair) from None
+            check_scenario(changed, place)
+
+
+def _check_parameter(key: str, space: Space, scenario: Scenario) -> None:
+    """Check that some policy that may be chosen has a parameter."""
+    section, axis, name = (*key.split(".", 2), "", "")[:3]
+    if section != "policies" or axis not in registries or name in {"", "name"}:
+        return
+    names = {str(getattr(scenario.policies, axis)["name"])}
+    for other in (f"policies.{axis}.name", f"policies.{axis}"):
+        values = space.knobs.get(other, [])
+        if isinstance(values, list):
+            names |= {str(v["name"] if isinstance(v, dict) else v) for v in values}
+    known = {p for found in names for p in _parameters(axis, found)}
+    if name.split(".")[0] not in known:
+        what = f"no {axis} policy of this space has a parameter {name!r}"
+        raise InputError(what, f"space: knobs.{key}", repair=did_you_mean(name, known))
 
 
 def load_space(path: Path) -> Space:
-    """Read a space file."""
+    """Read a space file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, not TOML, or a value is wrong.
+    """
     return read_toml(path, Space)
 
 
-DEFAULT_SPACE = Space.model_validate(
-    {
-        "knobs": {
-            "policies.batching.max_num_seqs": [16, 32, 64, 128, 256, 512],
-            "policies.batching.max_num_batched_tokens": [512, 1024, 2048, 4096, 8192, 16384],
-        }
+DEFAULT_SPACE = Space(
+    knobs={
+        "policies.batching.max_num_seqs": [16, 32, 64, 128, 256, 512],
+        "policies.batching.max_num_batched_tokens": [512, 1024, 2048, 4096, 8192, 16384],
     }
 )

@@ -1,53 +1,31 @@
-"""Tune a deployment: search, compare finalists on several seeds, judge on requests unseen."""
+"""Tune a deployment: search, compare finalists, judge on requests that the search did not see."""
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import pandas as pd
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
-from scipy import stats
 
 from formats import InputError
 from sim.scenario import Scenario
-from sim.simulation import workload_requests
+from sim.sweeping.keys import check_scenario
+from sim.tuning.evaluator import CANNOT, Evaluator, Judged
+from sim.tuning.finalists import Finalist, compare
 from sim.tuning.goals import Constraint, Objective
-from sim.tuning.space import Space
-from sim.tuning.study import PENALTY, Evaluator, Figures, Progress, open_study, run_trials
+from sim.tuning.loads import Load
+from sim.tuning.space import Setting, Space, applied, check_space
+from sim.tuning.storage import open_study, study_name
+from sim.tuning.study import Progress, Search, ended
 
-__all__ = ["Finalist", "TuneResult", "tune"]
+__all__ = ["TuneResult", "tune"]
 
-FINALISTS, SEEDS, CONFIDENCE, LEAST_REQUESTS = 3, 5, 0.95, 8
-
-
-@dataclass(frozen=True)
-class Finalist:
-    """A setting on several seeds, against the default on the same seeds.
-
-    Attributes
-    ----------
-    setting : dict
-        Scenario key -> value.
-    value : float
-        Mean of the objective.
-    gain, low, high : float
-        Mean improvement over the default and its confidence interval, relative (0.1 = 10 %).
-    violation : float
-        Mean violation of the constraints, relative; 0 = all hold.
-    figures : dict
-        Means of all metrics.
-    """
-
-    setting: dict[str, Any]
-    value: float
-    gain: float
-    low: float
-    high: float
-    violation: float
-    figures: Figures
+FINALISTS, REPEATS = 4, 5
+FEWEST_FOR_IMPORTANCE = 8
 
 
 @dataclass(frozen=True)
@@ -57,32 +35,54 @@ class TuneResult:
     Attributes
     ----------
     trials : DataFrame
-        One row per trial: number, state, knobs, objectives and constrained metrics.
+        One row per trial that ended: state, knobs, figures, violation, error, on_front.
     default, best : Finalist
-        The scenario as it is, and the setting to deploy.
+        The scenario as it is, and the setting to deploy (may be the same).
     finalists : list of Finalist
-        Best first.
-    front : DataFrame
-        Trials that no other beats in all objectives.
+        All compared settings but the default, best first.
     importance : dict
-        Share of the objective's variation that each knob explains [0..1].
-    unseen : dict
-        Objective of default and best on the later window of the trace that the search did not see.
+        Objective -> share of its variation among good trials that each knob explains [0..1].
     scenario : Scenario
         The tuned scenario.
+    objectives, constraints
+        What counted.
+    repeats : int
+        Runs per finalist and workload.
+    drawn : bool
+        Repeats are new draws of the requests; otherwise windows of the trace.
+    workloads : list of str
+        Names of the scenarios whose workloads counted.
+    simulations : int
+        How many this process ran.
+    study : str
+        Name of the study in its storage.
     """
 
     trials: pd.DataFrame
     default: Finalist
     best: Finalist
     finalists: list[Finalist]
-    front: pd.DataFrame
-    importance: dict[str, float]
-    unseen: dict[str, float | None]
+    importance: dict[str, dict[str, float]]
     scenario: Scenario
-    objectives: Sequence[Objective] = ()
-    constraints: Sequence[Constraint] = ()
-    traded: dict[str, tuple[float, float]] = field(default_factory=dict)
+    objectives: Sequence[Objective]
+    constraints: Sequence[Constraint]
+    repeats: int
+    drawn: bool
+    workloads: list[str]
+    worst: bool
+    simulations: int
+    study: str
+
+    @property
+    def knobs(self) -> list[str]:
+        """Keys of the space."""
+        names = list(self.trials.columns)
+        return names[2 : names.index("violation")]
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """Trials that no other trial beats."""
+        return self.trials[self.trials["on_front"]]
 
 
 def tune(
@@ -94,7 +94,7 @@ def tune(
     budget: int = 200,
     seed: int = 0,
     storage: str | Path | None = None,
-    workloads: Sequence[Scenario] = (),
+    workloads: Sequence[tuple[Scenario, Path]] = (),
     worst: bool = False,
     train_share: float = 0.7,
     base: Path = Path(),
@@ -111,193 +111,173 @@ def tune(
     objectives, constraints
         What counts.
     budget : int
-        Trials.
+        Different settings to try.
     seed : int
-        Seed of the search.
+        Seed of the search; that of the requests is the scenario's.
     storage : str or Path, optional
         Journal file or Optuna storage URL; the same call resumes.
-    workloads : sequence of Scenario
-        Further workloads that the setting must serve; only their `[workload]` is used.
+    workloads : sequence of (Scenario, Path)
+        Further workloads that the setting must serve, with the folder of their traces; only their
+        `[workload]` and `[slo]` are used.
     worst : bool
         Judge by the worst workload, not by the mean.
     train_share : float
-        Share of the time of arrivals that the search sees.
+        Share of the time of arrivals that the search sees, (0, 1].
+    base : Path
+        Folder that relative paths of the scenario start from.
+    progress : callable, optional
+        Called with the share of settings tried [0..1].
+
+    Raises
+    ------
+    InputError
+        Scenario, space, objectives or storage are wrong, or the scenario itself cannot run.
+
+    Examples
+    --------
+    >>> quick = Scenario().changed({"workload.duration_s": 10.0})
+    >>> space = Space(knobs={"policies.batching.max_num_seqs": [1, 64]})
+    >>> found = tune(quick, space, [Objective("e2e_mean_s", "minimize")], budget=2)
+    >>> found.trials.sort_values("e2e_mean_s")["policies.batching.max_num_seqs"].tolist()
+    [64, 1]
     """
     if not objectives:
         raise InputError("no objective is given", "--objective", repair="such as goodput")
-    tables = [workload_requests(s, base) for s in (scenario, *workloads)]
-    split = [_split(table, train_share) for table in tables]
-    work = Evaluator(scenario, [a for a, _ in split], objectives, constraints, worst, base)
-    study = open_study(_name(objectives, constraints), len(objectives), storage)
-    run_trials(study, space, work, budget, seed, progress)
-    settings = [space.default(scenario), *_candidates(study, space)]
-    default, *others = _compare(work, settings, scenario.run.seed)
-    best = _best(default, others)
-    unseen_work = Evaluator(scenario, [b for _, b in split], objectives, constraints, worst, base)
-    unseen = {
-        "default": unseen_work.figures({}).get(objectives[0].metric),
-        "best": unseen_work.figures(best.setting).get(objectives[0].metric),
-    }
+    if not 0 < train_share <= 1:
+        raise InputError(f"share {train_share:g} of the time", "--train-share", "above 0, up to 1")
+    check_scenario(scenario, "scenario")
+    check_space(space, scenario)
+    pairs = [(scenario, base), *workloads]
+    loads = [Load(own, folder, train_share) for own, folder in pairs]
+    work = Evaluator(scenario, loads, objectives, constraints, worst)
+    work.scales()
+    name = study_name(space, work, seed)
+    study = open_study(name, len(objectives), storage)
+    Search(study, space, work, seed).run(budget, progress)
+    return _result(study, space, work)
+
+
+def _result(study: optuna.Study, space: Space, work: Evaluator) -> TuneResult:
+    rows = [load.repeats(load.of(work.scenario), REPEATS) for load in work.loads]
+    repeats = list(zip(*rows, strict=False))
+    default, *others = compare(work, [{}, *_candidates(study, space, work)], repeats)
+    best = _best(default, others, work.objectives)
     return TuneResult(
-        _trial_table(study, space, objectives, constraints),
+        _trial_table(study, space, work),
         default,
         best,
-        sorted(others, key=lambda f: -f.gain),
-        _front(study, space, objectives),
-        _importance(study),
-        unseen,
-        scenario.changed(best.setting),
-        tuple(objectives),
-        tuple(constraints),
-        _traded(default, best),
+        sorted(others, key=lambda f: f.rank(work.objectives)),
+        {o.metric: _importance(study, i) for i, o in enumerate(work.objectives)},
+        applied(work.scenario, best.setting)[0],
+        tuple(work.objectives),
+        tuple(work.constraints),
+        len(repeats),
+        all(load.drawn() for load in work.loads),
+        [load.scenario.name for load in work.loads],
+        work.worst,
+        work.simulations,
+        study.study_name,
     )
 
 
-def _name(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> str:
-    return " ".join([*(o.metric for o in objectives), *map(str, constraints)])
+def _judged(trial: FrozenTrial) -> Judged:
+    violation = float(trial.constraints.get("violation", 0.0))
+    return Judged(list(trial.values or []), violation, trial.user_attrs.get("figures", {}))
 
 
-def _split(table: pd.DataFrame, share: float) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the requests before and after a share of the time of arrivals."""
-    cut = float(table["arrival_s"].max()) * share
-    seen = table[table["arrival_s"] <= cut]
-    later = table[table["arrival_s"] > cut]
-    if min(len(seen), len(later)) < LEAST_REQUESTS:
-        return table, table
-    return seen.reset_index(drop=True), later.assign(
-        arrival_s=later["arrival_s"] - later["arrival_s"].min()
-    ).reset_index(drop=True)
+def _complete(study: optuna.Study) -> list[tuple[FrozenTrial, Judged]]:
+    """Return trials that ran to the end, with what they are worth."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [(t, judged) for t in trials if (judged := _judged(t)).violation < CANNOT]
 
 
-def _decode(space: Space, params: dict[str, Any]) -> dict[str, Any]:
-    """Return a trial's setting: places in lists become their values."""
-    return {
-        key: space.knobs[key][value] if isinstance(space.knobs[key], list) else value  # type: ignore[index]
-        for key, value in params.items()
-    }
+def _front(study: optuna.Study) -> list[tuple[FrozenTrial, Judged]]:
+    """Return the trials that no other beats: one, or several where objectives disagree."""
+    found = _complete(study)
+    return [(t, own) for t, own in found if not any(o.dominates(own) for _, o in found)]
 
 
-def _finished(study: optuna.Study) -> list[FrozenTrial]:
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return sorted(done, key=lambda t: (t.values, t.number))
+def _candidates(study: optuna.Study, space: Space, work: Evaluator) -> list[Setting]:
+    """Return the settings to compare.
+
+    With one objective the best; with several, the front's best in each and the best in their sum.
+    """
+    found = _complete(study)
+    count = len(work.objectives)
+    if count > 1:
+        front = sorted(_front(study), key=lambda p: sum(p[1].losses))
+        losses = [judged.losses for _, judged in front]
+        ends = [
+            min(range(len(front)), key=[row[i] for row in losses].__getitem__)
+            for i in range(count if front else 0)
+        ]
+        chosen = [front[i] for i in dict.fromkeys([*ends, *range(len(front))])]
+    else:
+        chosen = sorted(found, key=lambda p: (p[1].violation, p[1].losses[0], p[0].number))
+    settings: list[Setting] = []
+    for trial, _ in chosen:
+        setting = applied(work.scenario, space.setting(trial.params))[1]
+        if setting not in settings and not _is_default(setting, work.scenario):
+            settings.append(setting)
+    return settings[: max(FINALISTS, count + 1)]
 
 
-def _candidates(study: optuna.Study, space: Space) -> list[dict[str, Any]]:
-    """Return the best distinct settings of a study."""
-    chosen: list[dict[str, Any]] = []
-    for trial in _finished(study):
-        setting = _decode(space, trial.params)
-        if setting not in chosen and trial.values[0] < PENALTY * 10:
-            chosen.append(setting)
-        if len(chosen) == FINALISTS:
-            break
-    return chosen
+def _is_default(setting: Setting, scenario: Scenario) -> bool:
+    from sim.sweeping.keys import effective
+
+    return all(effective(scenario, key) == value for key, value in setting.items())
 
 
-def _compare(work: Evaluator, settings: list[dict[str, Any]], seed: int) -> list[Finalist]:
-    """Simulate settings on the same seeds and compare each with the first (paired t interval)."""
-    runs = [[work.figures(setting, 1.0, seed + i) for i in range(SEEDS)] for setting in settings]
-    return [_finalist(work, s, own, runs[0]) for s, own in zip(settings, runs, strict=True)]
-
-
-def _finalist(
-    work: Evaluator, setting: dict[str, Any], own: list[Figures], default: list[Figures]
+def _best(
+    default: Finalist, others: Sequence[Finalist], objectives: Sequence[Objective]
 ) -> Finalist:
-    goal = work.objectives[0]
-    sign = 1.0 if goal.direction == "maximize" else -1.0
-    mine = np.array([run.get(goal.metric) or 0.0 for run in own])
-    other = np.array([run.get(goal.metric) or 0.0 for run in default])
-    scale = abs(other.mean()) or 1.0
-    gains = sign * (mine - other) / scale
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(gains) - 1) * stats.sem(gains))
-    mean = {key: _mean([run.get(key) for run in own]) for key in own[0]}
-    violation = sum(c.violation(mean) for c in work.constraints)
-    gain = float(gains.mean())
-    return Finalist(setting, float(mine.mean()), gain, gain - half, gain + half, violation, mean)
+    """Return the setting to deploy; the default, unless another is better beyond chance."""
+    if not others:
+        return default
+    first = min(others, key=lambda f: f.rank(objectives))
+    if first.seen.violation != default.seen.violation:
+        return first if first.seen.violation < default.seen.violation else default
+    gain = first.seen.gain
+    alone = gain is not None and gain.low is None and gain.mean > 0
+    return first if gain is not None and (gain.sure or alone) else default
 
 
-def _mean(values: list[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _best(default: Finalist, others: list[Finalist]) -> Finalist:
-    """Return the finalist to deploy: constraints first, then the gain over the default."""
-    ranked = sorted([default, *others], key=lambda f: (f.violation, -f.gain))
-    return ranked[0]
-
-
-def _trial_table(
-    study: optuna.Study,
-    space: Space,
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-) -> pd.DataFrame:
-    wanted = [*(o.metric for o in objectives), *(c.metric for c in constraints)]
+def _trial_table(study: optuna.Study, space: Space, work: Evaluator) -> pd.DataFrame:
+    front = {trial.number for trial, _ in _front(study)}
     rows = []
-    for trial in study.get_trials(deepcopy=False):
-        found = trial.user_attrs.get("figures", {})
-        rows.append(
-            {
-                "trial": trial.number,
-                "state": trial.state.name.lower(),
-                **_decode(space, trial.params),
-                **{name: found.get(name) for name in wanted},
-                "error": trial.user_attrs.get("error"),
-            }
-        )
+    for place, trial in enumerate(ended(study)):
+        judged = _judged(trial)
+        setting = applied(work.scenario, space.setting(trial.params))[1]
+        cannot = judged.violation >= CANNOT
+        row: dict[str, Any] = {"trial": place, "state": _state(trial, judged)}
+        row |= {key: setting.get(key) for key in space.knobs}
+        row |= {"violation": None if cannot else judged.violation}
+        row |= {"error": trial.user_attrs.get("error"), "on_front": trial.number in front}
+        rows.append({**row, **judged.figures})
     return pd.DataFrame(rows)
 
 
-def _front(study: optuna.Study, space: Space, objectives: Sequence[Objective]) -> pd.DataFrame:
-    trials = [t for t in study.best_trials if t.values[0] < PENALTY]
-    rows = [
-        {
-            **_decode(space, t.params),
-            **{o.metric: t.user_attrs.get("figures", {}).get(o.metric) for o in objectives},
-        }
-        for t in trials
-    ]
-    return pd.DataFrame(rows).drop_duplicates().reset_index(drop=True)
+def _state(trial: FrozenTrial, judged: Judged) -> str:
+    if trial.state == TrialState.PRUNED:
+        return "stopped early"
+    if judged.violation >= CANNOT:
+        return "cannot run"
+    return "misses constraints" if judged.violation > 0 else "complete"
 
 
-def _importance(study: optuna.Study) -> dict[str, float]:
-    """Return the importance of each knob (PED-ANOVA, no further package)."""
-    import warnings
-
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
-    if len(_finished(study)) < 4:
+def _importance(study: optuna.Study, place: int) -> dict[str, float]:
+    """Return the importance of each knob for one objective (PED-ANOVA)."""
+    count = len(_complete(study))
+    if count < FEWEST_FOR_IMPORTANCE:
         return {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # of a constant objective, and of the target's direction
         try:
             found = get_param_importances(
                 study,
-                evaluator=PedAnovaImportanceEvaluator(),
-                target=lambda t: t.values[0],
+                evaluator=PedAnovaImportanceEvaluator(target_quantile=max(0.1, 6 / count)),
+                target=lambda trial: trial.values[place],
             )
         except (ValueError, RuntimeError):
             return {}
     return {key: float(value) for key, value in found.items()}
-
-
-TRADED = (
-    "ttft_p99_s",
-    "tpot_mean_s",
-    "e2e_mean_s",
-    "output_tokens_per_s",
-    "goodput_per_s",
-    "energy_per_output_token_j",
-    "power_mean_w",
-)
-
-
-def _traded(default: Finalist, best: Finalist) -> dict[str, tuple[float, float]]:
-    """Return headline metrics before and after."""
-    found = {}
-    for name in TRADED:
-        before, after = default.figures.get(name), best.figures.get(name)
-        if before is not None and after is not None:
-            found[name] = (before, after)
-    return found

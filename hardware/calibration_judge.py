@@ -21,7 +21,7 @@ from hardware.kernels_forms import Array, Chip, Coefficients, Shape
 from hardware.kernels_residual import Hyper, condition
 from hardware.kernels_work import work
 
-__all__ = ["METHODS", "SPLITS", "held_out", "judged", "residual_table"]
+__all__ = ["METHODS", "SPLITS", "Measured", "error_row", "held_out", "judged", "residual_table"]
 
 SPLITS = ("shape", "layout", "extent")
 SHAPE_FOLDS = 10
@@ -31,7 +31,7 @@ NEIGHBOURS = 32
 
 
 @dataclass(frozen=True)
-class _Table:
+class Measured:
     """Measured shapes (N, extents) and seconds (N,) of one family on one chip."""
 
     family: Family
@@ -41,17 +41,20 @@ class _Table:
     shapes: Array
     seconds: Array
 
-    def part(self, rows: NDArray[np.bool_]) -> "_Table":
+    def part(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Measured":
+        """Return some of the rows."""
         return replace(self, shapes=self.shapes[rows], seconds=self.seconds[rows])
 
     def shape(self) -> Shape:
+        """Return the shapes as a form takes them."""
         return self.family.shape(*self.shapes.T)
 
     def fitted(self) -> Coefficients:
+        """Return the coefficients of the form, fitted to these rows."""
         return fit_coefficients(self.family, self.shapes, self.seconds, self.chip, self.start)
 
 
-def _by_model(known: _Table, asked: _Table) -> Array:
+def _by_model(known: Measured, asked: Measured) -> Array:
     """Form and residual process, as `KernelModel` predicts."""
     family, chip, coefficients = known.family, known.chip, known.fitted()
     formed = family.form(asked.shape(), chip, coefficients)
@@ -62,12 +65,12 @@ def _by_model(known: _Table, asked: _Table) -> Array:
     return formed * np.exp(process.predict(family.matrix(asked.shape())[0]))
 
 
-def _by_form(known: _Table, asked: _Table) -> Array:
+def _by_form(known: Measured, asked: Measured) -> Array:
     """Form alone, its coefficients fitted."""
     return known.family.form(asked.shape(), known.chip, known.fitted())
 
 
-def _by_roofline(known: _Table, asked: _Table) -> Array:
+def _by_roofline(known: Measured, asked: Measured) -> Array:
     """Launch + max(FLOPs, bytes over their peaks), three shares fitted."""
     form = _roofline(known.family)
     roofline = replace(known.family, form=form, start=_ROOFLINE_START, uneven=())
@@ -86,7 +89,7 @@ def _roofline(family: Family) -> Callable[[Shape, Chip, Coefficients], Array]:
     return form
 
 
-def _by_interpolation(known: _Table, asked: _Table) -> Array:
+def _by_interpolation(known: Measured, asked: Measured) -> Array:
     """Log time, interpolated in the logs of all extents between the nearest measured shapes."""
     at, to = (np.log2(t.shapes + 1) for t in (known, asked))
     varying = np.ptp(at, axis=0) > 0
@@ -101,7 +104,7 @@ def _by_interpolation(known: _Table, asked: _Table) -> Array:
     return smooth * np.exp(near(to[:, varying]))
 
 
-Method = Callable[[_Table, _Table], Array]
+Method = Callable[[Measured, Measured], Array]
 METHODS: dict[str, Method] = {
     "model": _by_model,
     "form": _by_form,
@@ -110,7 +113,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def _by_parts(known: _Table, asked: _Table) -> Array:
+def _by_parts(known: Measured, asked: Measured) -> Array:
     """Decode part plus prefill part, at the mean context."""
     shape = asked.shape()
     return shape["decode_s"] + shape["prefill_s"]
@@ -145,15 +148,15 @@ def held_out(
     return np.concatenate(left) if left else np.empty(0)
 
 
-def _table(calibration: Calibration, name: str, chip: Chip) -> _Table:
+def _table(calibration: Calibration, name: str, chip: Chip) -> Measured:
     family, fit = FAMILIES[name], calibration.families[name]
     formed = family.form(family.shape(*fit.shapes.T), chip, fit.coefficients)
     start = {**calibration.start(family), **{n: fit.coefficients[n] for n in family.uneven}}
     seconds = formed * np.exp(fit.log_residual)
-    return _Table(family, chip, start, fit.hyper, fit.shapes, seconds)
+    return Measured(family, chip, start, fit.hyper, fit.shapes, seconds)
 
 
-def _folds(table: _Table, split: str) -> Iterator[NDArray[np.bool_]]:
+def _folds(table: Measured, split: str) -> Iterator[NDArray[np.bool_]]:
     groups = _groups(table, split)
     count = int(groups.max()) + 1
     if count < 2:
@@ -164,7 +167,7 @@ def _folds(table: _Table, split: str) -> Iterator[NDArray[np.bool_]]:
         yield groups == group
 
 
-def _groups(table: _Table, split: str) -> NDArray[np.intp]:
+def _groups(table: Measured, split: str) -> NDArray[np.intp]:
     axes = len(table.family.axes)
     if split == "shape":
         order = np.random.default_rng(0).permutation(len(table.seconds))
@@ -208,7 +211,7 @@ def residual_table(
         bias (median of predicted / measured - 1).
     """
     rows = [
-        _row(name, split, method, held_out(calibration, name, chip, split, method))
+        error_row(name, split, method, held_out(calibration, name, chip, split, method))
         for name in families or calibration.families
         for split in SPLITS
         for method in (METHODS if FAMILIES[name].features else ("model", "parts"))
@@ -220,7 +223,8 @@ def residual_table(
 _ERRORS = ("shapes", "median", "p90", "bias")
 
 
-def _row(name: str, split: str, method: str, left: Array) -> tuple[object, ...]:
+def error_row(name: str, split: str, method: str, left: Array) -> tuple[object, ...]:
+    """Return a row of `residual_table` from log(measured / predicted)."""
     if not len(left):
         return (name, split, method, 0, np.nan, np.nan, np.nan)
     error = np.expm1(-left)

@@ -48,7 +48,7 @@ def _nodes(values: Array) -> Array:
     """Return the measured extents of an axis, at most `MOST_NODES` of them, at least two."""
     found = np.unique(values)
     if len(found) == 1:
-        found = np.append(found, found[0] * 2)
+        found = np.append(found, found[0] * 2 if found[0] else 1.0)
     chosen = np.linspace(0, len(found) - 1, min(len(found), MOST_NODES)).round().astype(int)
     picked: Array = found[chosen]
     return picked

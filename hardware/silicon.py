@@ -14,7 +14,9 @@ shape, stand in one table. The A100 table holds bf16 alone and expert loads that
 is no custom all-reduce table of the L40S.
 """
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +35,7 @@ __all__ = [
     "read_moe",
     "read_prefill",
     "read_traces",
-    "write_traces",
+    "write_tables",
 ]
 
 SYSTEMS = {
@@ -54,7 +56,7 @@ TABLES_SOURCE = (
 )
 """Attribution that every file of coefficients fitted to these tables carries."""
 
-KERNEL_DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
+KERNEL_DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 MOE_DTYPES = {**KERNEL_DTYPES, "int4_wo": "w4a16", "w4a16_mxfp4": "w4a16"}
 KV_DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
 MESSAGE_BYTES = {"half": 2, "int8": 1, "bfloat16": 2}
@@ -94,14 +96,31 @@ def _read(folder: Path, accelerator: str, operation: str) -> pd.DataFrame:
     if accelerator not in SYSTEMS:
         hint = did_you_mean(accelerator, SYSTEMS)
         raise InputError(f"no NVIDIA table of {accelerator!r}", "accelerator", repair=hint)
-    path = folder / f"{SYSTEMS[accelerator]}__{operation}_perf.parquet"
-    if not path.is_file():
-        raise InputError("no such table", str(path), repair="name the folder of the tables")
+    path = _find(folder, SYSTEMS[accelerator], operation)
+    if path is None:
+        repair = "name the folder of the tables"
+        what = f"no table {operation}_perf.parquet of {SYSTEMS[accelerator]}"
+        raise InputError(what, str(folder), repair=repair)
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as e:
         what = f"is not a Parquet table: {e}"
         raise InputError(what, str(path), repair="fetch it again") from None
+
+
+def _find(folder: Path, system: str, operation: str) -> Path | None:
+    """Return the table in a flat folder, else the newest version in the packages' own folders."""
+    flat = folder / f"{system}__{operation}_perf.parquet"
+    if flat.is_file():
+        return flat
+    nested = [p for p in folder.rglob(f"{operation}_perf.parquet") if system in p.parts]
+    return max(nested, key=_version, default=None)
+
+
+def _version(path: Path) -> list[tuple[int, str]]:
+    """Return a key that puts 0.10 after 0.9."""
+    parts = re.findall(r"\d+|\D+", path.parent.name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 class _Sieve:
@@ -142,7 +161,7 @@ def read_gemm(folder: Path, accelerator: str) -> Converted:
     Returns
     -------
     Converted
-        Columns dtype, m, n, k, us [µs]; dtype bf16, fp8, fp8_block (scaled in blocks of 128) or
+        Columns dtype, m, n, k, us [µs]; dtype bf16, fp8 or
         fp4 (nvfp4). Times of fp8 hold the quantisation of the activations too: on the H200 they
         are about 3 us above our own of the product alone.
 
@@ -311,29 +330,40 @@ def read_traces(
     return {family: _READERS[family](folder, accelerator) for family in families}
 
 
-def write_traces(folder: Path, accelerator: str, out: Path) -> list[Path]:
-    """Write one accelerator's tables as trace files: CSV, one per family and precision.
+def write_tables(found: Mapping[str, Converted], out: Path, source: str, date: str) -> list[Path]:
+    """Write tables as trace files that ``roofcast calibrate`` reads, and what they are.
 
     Parameters
     ----------
-    folder, accelerator
-        As in `read_gemm`.
+    found : mapping
+        From `read_traces`.
     out : Path
         Folder to write to; made if absent.
+    source, date : str
+        For ``about.json``: where the rows come from, day measured (YYYY-MM-DD).
 
     Returns
     -------
     list of Path
         The files, such as gemm_bf16.csv, attention_decode.csv, moe_fp8.csv.
+
+    Raises
+    ------
+    InputError
+        The date is not one.
     """
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", date):
+        raise InputError(f"date = {date!r}", "--date", "YYYY-MM-DD")
     written = []
-    for family, converted in read_traces(folder, accelerator).items():
+    for family, converted in found.items():
         for name, table in _parts(family, converted.table).items():
             if table.empty:
                 continue
             with atomic_write(out / f"{name}.csv") as temporary:
                 table.to_csv(temporary, index=False, float_format="%.4g")
             written.append(out / f"{name}.csv")
+    with atomic_write(out / "about.json") as temporary:
+        temporary.write_text(json.dumps({"source": source, "date": date}) + "\n", encoding="utf-8")
     return written
 
 

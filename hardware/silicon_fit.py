@@ -15,7 +15,7 @@ from hardware.kernels_families import Family
 from hardware.kernels_forms import Array, Coefficients
 from hardware.kernels_residual import Hyper, Process, fit_hyper
 
-__all__ = ["FIT_ROWS", "anchored", "smooth"]
+__all__ = ["FIT_ROWS", "LARGEST", "anchored", "nodes_of", "smooth", "through"]
 
 FIT_ROWS = 3000
 """Rows that coefficients are fitted to."""
@@ -57,17 +57,17 @@ def smooth(family: Family, coefficients: Coefficients, shapes: Array, left: Arra
     layouts = np.unique(shapes[:, len(family.axes) :], axis=0, return_inverse=True)[1].ravel()
     tested = layouts % 4 == 0
     seen, asked = (random.permutation(np.flatnonzero(r))[:TRIAL_ROWS] for r in (~tested, tested))
-    nodes = _nodes(family, shapes, ~tested, random)
+    nodes = nodes_of(family, shapes, ~tested, random)
     best, lowest = None, _score(left[asked] - target[seen].mean())
     for hyper in _candidates(x, target - target.mean(), axes):
-        trial = _through(hyper, x[nodes], x[seen], target[seen])
+        trial = through(hyper, x[nodes], x[seen], target[seen])
         score = _score(left[asked] - trial.predict(x[asked]))
         if score < lowest:
             best, lowest = hyper, score
     if best is None:
         return FamilyFit(coefficients, np.empty((0, shapes.shape[1])), np.empty(0))
-    nodes = _nodes(family, shapes, np.ones(len(x), dtype=bool), random)
-    process = _through(best, x[nodes], x, target)
+    nodes = nodes_of(family, shapes, np.ones(len(x), dtype=bool), random)
+    process = through(best, x[nodes], x, target)
     smoothed = process.predict(x[nodes])
     return anchored(family, FamilyFit(coefficients, shapes[nodes], smoothed, best, process.weights))
 
@@ -110,14 +110,14 @@ def _candidates(x: Array, y: Array, axes: int) -> list[Hyper]:
     return [*smooth_ones, *([fit_hyper(x, y, axes)] if len(x) < FEW_ROWS else [])]
 
 
-def _nodes(family: Family, shapes: Array, seen: Array, random: np.random.Generator) -> Array:
-    """Choose shapes to carry the residual, at random among those seen."""
+def nodes_of(family: Family, shapes: Array, seen: Array, random: np.random.Generator) -> Array:
+    """Choose shapes to carry the residual, at random among those seen; return their rows."""
     most = MOST_SHAPES[family.name.partition("_")[0]]
     chosen: Array = np.sort(random.permutation(np.flatnonzero(seen))[:most])
     return chosen
 
 
-def _through(hyper: Hyper, nodes: Array, x: Array, y: Array) -> Process:
+def through(hyper: Hyper, nodes: Array, x: Array, y: Array) -> Process:
     """Return the process with weights at `nodes` fitted to all rows.
 
     Its mean is chosen so that its predictions at the nodes average to it: that is how a stored

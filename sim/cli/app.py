@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "sim.cli.sweep:sweep",
     "tune": "sim.cli.tune:tune",
     "calibrate": "sim.cli.calibrate:calibrate",
+    "import": "sim.cli.import_tables:import_tables",
     "explore": "sim.cli.explore:explore",
     "list": "sim.cli.catalog:list_entries",
     "show": "sim.cli.catalog:show",

@@ -1,5 +1,6 @@
 """NVIDIA's tables in our columns: units, names, what is dropped, what is refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from formats import InputError
 from hardware import silicon
+from sim.cli import run
 
 TABLES = Path(__file__).resolve().parents[2].parent / "shared" / "silicon"
 needs_tables = pytest.mark.skipif(not TABLES.is_dir(), reason="NVIDIA's tables are not at hand")
@@ -113,18 +115,51 @@ def test_messages_are_counted_in_elements(folder):
 def test_written_traces_are_read_by_the_calibration(folder, tmp_path):
     from hardware.calibration_traces import read_traces
 
-    files = silicon.write_traces(folder, "l40s", tmp_path / "out")
+    found = silicon.read_traces(folder, "l40s")
+    files = silicon.write_tables(found, tmp_path / "out", "a made-up table", "2026-01-31")
     assert {f.name for f in files} >= {"gemm_bf16.csv", "attention_decode.csv", "moe_bf16.csv"}
     read = read_traces(tmp_path / "out")
     assert read["gemm_bf16"]["s"].tolist() == pytest.approx([3e-6])
     assert read["attention_prefill"]["past"].tolist() == [127]
 
 
+def test_the_newest_version_in_the_folders_of_the_packages_is_read(folder, tmp_path):
+    old, new = (tmp_path / "data" / "l40s" / "gemm" / "vllm" / v for v in ("0.9.1", "0.10.0"))
+    for place, latency in ((old, 0.001), (new, 0.007)):
+        place.mkdir(parents=True)
+        table = pd.read_parquet(folder / "l40s__gemm_perf.parquet").assign(latency=latency)
+        table.to_parquet(place / "gemm_perf.parquet")
+    assert set(silicon.read_gemm(tmp_path / "data", "l40s").table["us"]) == {7.0}
+
+
+@pytest.mark.parametrize("arguments", [["-a", "l40"], ["-a", "l40s", "--date", "yesterday"]])
+def test_import_refuses_in_one_message(folder, tmp_path, capsys, arguments):
+    assert run(["import", str(folder), "-o", str(tmp_path / "out"), *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_import_writes_traces_and_counts_every_row(folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["import", str(folder), "-a", "l40s", "-o", str(out), "--date", "2026-01-31"]
+    assert run([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {Path(name).name for name in printed["files"]} >= {"gemm_bf16.csv", "moe_bf16.csv"}
+    gemm = {row["what"]: row["rows"] for row in printed["rows"] if row["table"] == "gemm"}
+    assert sum(gemm.values()) == 5
+    assert gemm["left out: gemm_dtype mystery has no counterpart"] == 1
+    about = json.loads((out / "about.json").read_text())
+    assert about["date"] == "2026-01-31"
+    assert "Apache-2.0" in about["source"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda f: silicon.read_gemm(f, "h200"), "did you mean 'h200-sxm'"),
-        (lambda f: silicon.read_gemm(f, "a100-sxm"), "no such table"),
+        (lambda f: silicon.read_gemm(f, "a100-sxm"), "no table gemm_perf.parquet of a100_sxm"),
         (lambda f: silicon.read_decode(f, "l40s", "int8"), "no KV precision"),
         (lambda f: silicon.read_traces(f, "l40s", ["gem"]), "did you mean 'gemm'"),
     ],

@@ -67,6 +67,19 @@ def test_kernel_errors_are_those_that_calibrate_kept():
     assert gemm["p90"] <= 0.12
 
 
+def test_nine_calibrations_are_judged_on_layouts_and_shapes_never_fitted():
+    found = kernel_errors()
+    assert found.accelerator.nunique() == 9
+    wide = found[found.split == "layout"].pivot_table(
+        index=["accelerator", "family"], columns="method", values="median"
+    )
+    dense = wide[wide.index.get_level_values("family").isin(["gemm_bf16", "attention_prefill"])]
+    assert len(dense) == 18
+    assert (dense["model"] < dense["roofline"]).all()
+    assert dense["model"].max() < 0.11
+    assert found[found.split == "shape"].accelerator.nunique() == 9
+
+
 def test_page_is_self_contained_and_names_its_charts(one):
     page = report_html(one)
     assert not re.findall(r'(?:src|href)="https?://', page)

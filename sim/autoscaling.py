@@ -136,9 +136,10 @@ class Scaler:
 
     def _start_one(self) -> None:
         """Take back a draining replica, else start one that is off, else a new one."""
-        if self.draining:
-            place = self.draining.pop()
-            self.fleet.open(place)
+        back = [p for p in sorted(self.draining) if self.fleet.on[p]]
+        if back:
+            self.draining.discard(back[-1])
+            self.fleet.open(back[-1])
             return
         off = [p for p in self.pool.places if not self.fleet.on[p] and p not in self.starting]
         off = [p for p in off if p not in self.fleet.broken]

@@ -174,21 +174,22 @@ def queue(steps: pd.DataFrame, end_s: float | None = None) -> alt.Chart:
     return chart
 
 
-def kv_use(steps: pd.DataFrame, blocks: int, end_s: float | None = None) -> alt.Chart:
+def kv_use(steps: pd.DataFrame, blocks: npt.ArrayLike, end_s: float | None = None) -> alt.Chart:
     """Return the share of KV blocks in use over time, mean of replicas.
 
     Parameters
     ----------
     steps : DataFrame
         As in steps.csv.
-    blocks : int
-        KV blocks of a replica.
+    blocks : array_like, shape (replicas,)
+        KV blocks of each replica.
     end_s : float, optional
         End of the axis, None = the last step [s].
     """
     spans = with_spans(steps)
     edges = _bins(spans, end_s)
-    used = (1.0 - spans["free_blocks"] / blocks) * spans["span_s"]
+    each = np.broadcast_to(blocks, spans["replica"].max() + 1) if len(spans) else np.ones(1)
+    used = (1.0 - spans["free_blocks"] / each[spans["replica"]]) * spans["span_s"]
     replicas = max(spans["replica"].nunique(), 1)
     share = binned(spans, used, edges) / np.diff(edges) / replicas
     chart: alt.Chart = (
@@ -205,9 +206,8 @@ def kv_use(steps: pd.DataFrame, blocks: int, end_s: float | None = None) -> alt.
 
 def power(
     steps: pd.DataFrame,
-    idle_w: float,
-    ranks: int = 1,
-    replicas: int = 1,
+    idle_w: npt.ArrayLike,
+    ranks: npt.ArrayLike = 1,
     end_s: float | None = None,
 ) -> alt.Chart:
     """Return watts of all accelerators over time.
@@ -216,18 +216,18 @@ def power(
     ----------
     steps : DataFrame
         As in steps.csv; ``energy_j`` is that of one accelerator.
-    idle_w : float
-        Power of an accelerator that waits [W].
-    ranks, replicas : int
-        Accelerators of a replica, replicas.
+    idle_w, ranks : array_like, shape (replicas,)
+        Power of an accelerator that waits [W], accelerators of each replica.
     end_s : float, optional
         End of the axis, None = the last step [s].
     """
     spans = with_spans(steps)
     edges = _bins(spans, end_s)
     width = np.diff(edges)
-    idle = np.maximum(replicas * width - binned(spans, spans["gpu_s"], edges), 0.0)
-    watts = ranks * (binned(spans, spans["energy_j"], edges) + idle_w * idle) / width
+    each, idle = np.broadcast_arrays(np.atleast_1d(ranks), np.atleast_1d(idle_w))
+    place = spans["replica"].to_numpy() if each.size > 1 else np.zeros(len(spans), np.int64)
+    joules = each[place] * (spans["energy_j"] - idle[place] * spans["gpu_s"])
+    watts = binned(spans, joules, edges) / width + float(each @ idle)
     chart: alt.Chart = (
         alt.Chart(_long(edges, {"power": watts}), height=HEIGHT)
         .mark_line(color=LINES[4], strokeWidth=1.5)

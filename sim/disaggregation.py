@@ -80,6 +80,7 @@ class Disaggregation:
     _queues: dict[int, deque[_Waiting]] = field(default_factory=dict)  # by decode replica
     _coming: dict[int, set[int]] = field(default_factory=dict)  # sent or there, not admitted
     _pins: dict[tuple[int, int], int] = field(default_factory=dict)  # (replica, stage) -> blocks
+    _sending: dict[int, int] = field(default_factory=dict)  # stage -> its prefill replica
     _homeless: list[_Waiting] = field(default_factory=list)  # no decode replica is up
     _kv_bytes: float = field(init=False)
     cut: npt.NDArray[np.bool_] = field(init=False)
@@ -184,7 +185,7 @@ class Disaggregation:
         self.fleet.crew.replicas[place].state["free_blocks"] += blocks
 
     def lost(self, place: int) -> list[int]:
-        """Return the requests whose cache waits on a replica that has failed.
+        """Return the requests whose cache waits on, or comes from, a replica that has failed.
 
         Caches that wait for this replica to take them are sent to others.
         """
@@ -197,7 +198,10 @@ class Disaggregation:
             queue.extend(kept)
         for cache in self._queues.pop(place, deque()):
             self._aim(cache)
-        return [cache.stage for cache in gone]
+        cut = [stage for stage, source in self._sending.items() if source == place]
+        for stage in cut:
+            del self._sending[stage]
+        return [cache.stage for cache in gone] + cut
 
     def _blocks(self, place: int, stage: int) -> int:
         size = int(self.fleet.pool_of[place].deployment.knobs["block_size"][0])
@@ -244,12 +248,15 @@ class Disaggregation:
         size = tokens * self._kv_bytes
         fleet.outcome.hand_offs.append((index, cache.done_s, start, end, size))
         fleet.sent += 1
+        self._sending[cache.stage] = cache.source
         fleet.env.process(self._arrive(cache, target, end))
 
     def _arrive(self, cache: _Waiting, target: int, end: float) -> Process:
         fleet = self.fleet
         yield fleet.env.timeout(max(end - fleet.now, 0.0))
         fleet.sent -= 1
+        if self._sending.pop(cache.stage, None) is None:
+            return  # its prefill replica has failed
         self._unpin(cache.source, cache.stage)
         if fleet.on[target]:
             fleet.give(target, cache.stage, end)

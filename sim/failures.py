@@ -60,43 +60,57 @@ class Breaker:
     def begin(self) -> None:
         """Start all processes."""
         fleet = self.fleet
+        fleet.at_grow = self._watch
         for place in range(len(fleet.pool_of)):
-            rate = failure_rate(fleet.outcome.ranks[place], self.section)
-            if rate > 0:
-                seed = self.rng.integers(1 << 63)
-                fleet.env.process(self._wear(place, rate, np.random.default_rng(seed)))
+            self._watch(place)
         for time, place in self.section.at:
             fleet.env.process(self._at(time, place))
         for _ in range(self.section.spares):
             place = fleet.grow(fleet.pools[0])
             fleet.set_on(place, on=True)
-            fleet.note(place, "start")
+            fleet.note(place, "spare")
             self._spares.append(place)
         if self.section.restart_every_s:
             fleet.env.process(self._restart_all(self.section.restart_every_s))
 
+    def _watch(self, place: int) -> None:
+        """Let a replica fail at random from now on."""
+        rate = failure_rate(self.fleet.outcome.ranks[place], self.section)
+        if rate > 0:
+            seed = self.rng.integers(1 << 63)
+            self.fleet.env.process(self._wear(place, rate, np.random.default_rng(seed)))
+
+    def _over(self) -> bool:
+        """Return whether nothing is left that a failure could change."""
+        self.fleet.sync()
+        return self.fleet.finished()
+
     def _wear(self, place: int, rate: float, rng: np.random.Generator) -> Process:
-        while not self.fleet.finished():
+        while True:
             yield self.fleet.env.timeout(float(rng.exponential(1.0 / rate)))
+            if self._over():
+                return
             if self.fleet.on[place]:
                 yield from self.fail(place, float(rng.exponential(self.section.mttr_s)))
 
     def _at(self, time: float, place: int) -> Process:
         yield self.fleet.env.timeout(time)
-        if place < len(self.fleet.on) and self.fleet.on[place]:
+        if not self._over() and place < len(self.fleet.on) and self.fleet.on[place]:
             yield from self.fail(place, self.section.mttr_s)
 
     def fail(self, place: int, repair_s: float) -> Process:
         """Let a replica die now, its requests go on or not, and come back when repaired."""
         fleet = self.fleet
         fleet.sync()
-        fleet.crew.take_done(np.array([place]))
+        fleet.end_stages(np.array([place]))  # a step that has begun is taken as done
         lost = [int(i) for i in fleet.crew.replicas[place].drop_all()]
         fleet.crew.renewed(place)
         fleet.sent -= len(lost)
         fleet.close(place)
         fleet.set_on(place, on=False)
         fleet.broken.add(place)
+        if place in self._spares:
+            self._spares.remove(place)
         fleet.note(place, "fail")
         lost += self.apart.lost(place) if self.apart else []
         fleet.env.process(self._rescue(place, lost))
@@ -106,6 +120,7 @@ class Breaker:
         yield fleet.env.timeout(cold_start_s(fleet.pool_of[place].deployment, self.start))
         if self.section.spares:
             fleet.set_on(place, on=True)
+            fleet.note(place, "spare")
             self._spares.append(place)
         else:
             fleet.open(place)
@@ -132,12 +147,14 @@ class Breaker:
         turn = 0
         while not fleet.finished():
             yield fleet.env.timeout(every_s)
+            if self._over():
+                return
             place, turn = turn % len(fleet.pool_of), turn + 1
             pool = fleet.pool_of[place]
             if place not in pool.up or len(pool.up) == 1:
                 continue
             fleet.close(place)
-            fleet.note(place, "drain")
+            fleet.note(place, "restart")
             while fleet.load(place):
                 yield fleet.env.timeout(POLL_S)
             fleet.set_on(place, on=False)

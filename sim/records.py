@@ -117,6 +117,7 @@ def request_table(
     data["admitted_s"] = requests["admitted_s"]
     data["preemptions"] = requests["preemptions"]
     data["recomputed_tokens"] = requests["recomputed_tokens"]
+    data["retries"] = requests["retries"]
     data["replica"] = replica
     for name in PASSED_ON[1:]:
         if name in table:

@@ -90,6 +90,8 @@ def json_script(data: object) -> str:
 
 def _subtitle(result: Result) -> str:
     hardware, deployment = result.scenario.hardware, result.deployment
+    if result.scenario.pools:
+        return _pools_subtitle(result)
     ranks = [f"{n} {getattr(hardware, n)}" for n in ("tp", "pp", "dp", "ep")]
     ranks = [text for text in ranks if not text.endswith(" 1")]
     parallel = f" ({', '.join(ranks)})" if ranks else ""
@@ -98,6 +100,21 @@ def _subtitle(result: Result) -> str:
         f"{deployment.model.name} on {hardware.accelerators} x {deployment.spec.name}, "
         f"{hardware.replicas} replica{plural}{parallel}, {deployment.profile.name}"
     )
+
+
+def _pools_subtitle(result: Result) -> str:
+    """Return what each pool is: role, replicas, accelerator, ranks, model."""
+    made = dict(zip(result.fleet.pools if result.fleet else [], result.deployments, strict=False))
+    words = []
+    for pool in result.scenario.pools:
+        if pool.name in made:
+            one = made[pool.name]
+            role = "" if pool.role == "both" else f" ({pool.role})"
+            words.append(
+                f"{pool.name}{role}: {pool.replicas} x {one.parallel.accelerators} "
+                f"{one.spec.name}, {one.model.name}"
+            )
+    return "; ".join(words)
 
 
 def _cards(figures: Figures) -> Iterable[str]:
@@ -158,7 +175,7 @@ def _one(values: Floats) -> float | None:
 
 def _time_charts(seen: Observed) -> Makers:
     steps, end = seen.result.steps, seen.window.end_s
-    idle, blocks = seen.knob("idle_w"), int(seen.knob("num_blocks"))
+    idle, blocks = seen.knobs("idle_w"), seen.knobs("num_blocks")
     return {
         "tokens": (
             ("Tokens over time", "Prompt and output tokens computed per second."),
@@ -174,7 +191,7 @@ def _time_charts(seen: Observed) -> Makers:
         ),
         "power": (
             ("Power", "Watts of all accelerators."),
-            lambda: charts.power(steps, idle, seen.ranks, seen.replicas, end),
+            lambda: charts.power(steps, idle, seen.ranks, end),
         ),
         "temperature": (
             ("Temperature", "The hottest accelerator."),

@@ -94,6 +94,7 @@ class Fleet:
     at_give: Callable[[int, int], bool] | None = None  # takes over (replica, stage), routed
     at_end: Callable[[int, int], bool] | None = None  # takes over (replica, stage), ended
     at_answer: Callable[[float], None] | None = None  # told when a request has ended
+    at_grow: Callable[[int], None] | None = None  # told of a replica that is new
     _all: Places = field(init=False)
     _synced_s: float = field(default=-np.inf, init=False)
     _wake: simpy.Event | None = field(default=None, init=False)
@@ -136,6 +137,8 @@ class Fleet:
         replica.start_at(self.now)
         place = self.crew.add(replica)
         self.set_on(place, on=False)
+        if self.at_grow is not None:
+            self.at_grow(place)
         return place
 
     def set_on(self, place: int, *, on: bool) -> None:
@@ -188,10 +191,14 @@ class Fleet:
                 continue
             yield self.env.timeout(self._until_an_end(window_s))
             self.sync()
-            for place, stage in self.crew.take_done(self._all, self.now):
-                self.sent -= 1
-                if self.at_end is None or not self.at_end(place, stage):
-                    self.answered(stage)
+            self.end_stages(self._all, self.now)
+
+    def end_stages(self, places: Places, now: float = np.inf) -> None:
+        """Act on every stage that has ended on some replicas by a time [s]."""
+        for place, stage in self.crew.take_done(places, now):
+            self.sent -= 1
+            if self.at_end is None or not self.at_end(place, stage):
+                self.answered(stage)
 
     def _until_an_end(self, window_s: float) -> float:
         """Return how far to go: one replica to its next end, several by a window [s]."""

@@ -8,7 +8,7 @@ import pandas as pd
 
 __all__ = ["EVENTS", "Outcome"]
 
-EVENTS = ("start", "up", "drain", "off", "fail", "repaired")
+EVENTS = ("start", "spare", "up", "drain", "restart", "off", "fail", "repaired")
 
 
 @dataclass
@@ -49,29 +49,51 @@ class Outcome:
         columns = ["request", "prompt_done_s", "started_s", "arrived_s", "bytes"]
         return pd.DataFrame(self.hand_offs, columns=columns)
 
+    def capacity_table(self) -> pd.DataFrame:
+        """Return the replicas that take requests, and that should, from each event on.
+
+        An autoscaler's start and drain change what is wanted; a failure, a restart for
+        maintenance and a spare that steps in do not.
+
+        Returns
+        -------
+        DataFrame
+            time_s [s], up, wanted [replica].
+        """
+        last: dict[int, str] = {}
+        rows, up, wanted = [], 0, 0
+        for time, _, replica, event in sorted(self.events, key=lambda e: e[0]):
+            before = last.get(replica, "")
+            if event == "up":
+                up += 1
+                wanted += before in ("", "start", "drain")
+            elif before == "up" and event in ("drain", "restart", "fail"):
+                up -= 1
+                wanted -= event == "drain"
+            last[replica] = event
+            rows.append((time, up, wanted))
+        return pd.DataFrame(rows, columns=["time_s", "up", "wanted"])
+
     def on_s(self, end_s: float) -> npt.NDArray[np.float64]:
         """Return the seconds up to `end_s` that each replica's accelerators were held [s].
 
         From its start to its end; those of a failed one are not, until it is repaired.
         """
-        total, since = np.zeros(len(self.pools)), np.full(len(self.pools), np.nan)
-        for time, _, replica, event in sorted(self.events, key=lambda e: e[0]):
-            if event in ("start", "up", "repaired") and np.isnan(since[replica]):
-                since[replica] = time
-            if event in ("off", "fail") and not np.isnan(since[replica]):
-                total[replica] += max(min(time, end_s) - since[replica], 0.0)
-                since[replica] = np.nan
-        open_ = ~np.isnan(since)
-        total[open_] += np.maximum(end_s - since[open_], 0.0)
-        return total
+        return self._between(("start", "spare", "up", "repaired"), ("off", "fail"), end_s)
 
     def up_s(self, end_s: float) -> npt.NDArray[np.float64]:
         """Return the seconds up to `end_s` in which each replica took requests [s]."""
+        return self._between(("up",), ("drain", "restart", "off", "fail"), end_s)
+
+    def _between(
+        self, begins: tuple[str, ...], ends: tuple[str, ...], end_s: float
+    ) -> npt.NDArray[np.float64]:
+        """Return the seconds up to `end_s` from events that begin to events that end [s]."""
         total, since = np.zeros(len(self.pools)), np.full(len(self.pools), np.nan)
         for time, _, replica, event in sorted(self.events, key=lambda e: e[0]):
-            if event == "up" and np.isnan(since[replica]):
+            if event in begins and np.isnan(since[replica]):
                 since[replica] = time
-            if event in ("drain", "off", "fail") and not np.isnan(since[replica]):
+            if event in ends and not np.isnan(since[replica]):
                 total[replica] += max(min(time, end_s) - since[replica], 0.0)
                 since[replica] = np.nan
         open_ = ~np.isnan(since)

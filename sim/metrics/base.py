@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sim.deployment import Deployment
 from sim.metrics.window import Window, observation_window
 from sim.simulation import Result
 from sim.step_log import with_spans
@@ -26,7 +27,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Value = float | int | None
-Group = Literal["run", "latency", "throughput", "waits", "hardware", "cache", "energy"]
+Group = Literal["run", "latency", "throughput", "waits", "hardware", "cache", "energy", "fleet"]
 PERCENTILES = (50, 90, 95, 99)
 # column of the step log -> columns of the engines' totals, with their signs
 IN_TOTALS = {
@@ -189,14 +190,35 @@ class Observed:
         """Replicas of the deployment."""
         return len(self.result.totals)
 
-    @property
-    def ranks(self) -> int:
-        """Accelerators of a replica."""
-        return self.result.scenario.hardware.accelerators // self.result.scenario.hardware.replicas
+    @cached_property
+    def deployments(self) -> list[Deployment]:
+        """What each replica is made of, by number."""
+        return self.result.deployments or [self.result.deployment] * self.replicas
+
+    @cached_property
+    def ranks(self) -> Floats:
+        """Accelerators of each replica, shape (replicas,)."""
+        if self.result.deployments:
+            each = [made.parallel.accelerators for made in self.deployments]
+            return np.array(each, dtype=np.float64)
+        hardware = self.result.scenario.hardware
+        return np.full(self.replicas, hardware.accelerators / hardware.replicas)
+
+    @cached_property
+    def held_s(self) -> Floats:
+        """Seconds of the window that each replica's accelerators were held [s], (replicas,)."""
+        if self.result.fleet is None:
+            return np.full(self.replicas, self.window.span_s)
+        held = [self.result.fleet.on_s(end) for end in (self.window.end_s, self.window.start_s)]
+        return np.asarray(held[0] - held[1])
 
     def knob(self, name: str) -> float:
-        """Return a parameter of the engine loop."""
+        """Return a parameter of the engine loop, of the first pool."""
         return float(self.result.deployment.knobs[name][0])
+
+    def knobs(self, name: str) -> Floats:
+        """Return a parameter of each replica's engine loop, shape (replicas,)."""
+        return np.array([float(made.knobs[name][0]) for made in self.deployments])
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -211,17 +233,24 @@ class Observed:
         """Whether the run kept a step log."""
         return len(self.result.steps) > 0
 
-    def step_sum(self, name: str) -> float:
-        """Return the sum of a column of the step log inside the window.
+    def step_sums(self, name: str) -> Floats:
+        """Return the sum of a column of the step log inside the window, shape (replicas,).
 
         Without a log it comes from the engines' totals for a whole run, and is NaN otherwise.
         """
         if self.logged:
-            return float((self.steps[name] * self.steps["share"]).sum())
+            weights = self.steps[name] * self.steps["share"]
+            sums = np.bincount(self.steps["replica"], weights, minlength=self.replicas)
+            return sums.astype(np.float64)
         if name not in IN_TOTALS or not self.window.whole:
-            return float("nan")
+            return np.full(self.replicas, np.nan)
         totals = self.result.totals
-        return float(sum(sign * totals[column].sum() for column, sign in IN_TOTALS[name]))
+        parts = [sign * totals[column].to_numpy(np.float64) for column, sign in IN_TOTALS[name]]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def step_sum(self, name: str) -> float:
+        """Return the sum of `step_sums` over replicas."""
+        return float(self.step_sums(name).sum())
 
     def step_most(self, name: str) -> float | None:
         """Return the largest value of a column of the step log inside the window."""
@@ -230,5 +259,10 @@ class Observed:
 
     @cached_property
     def device_s(self) -> float:
-        """Seconds of the window times replicas [s]."""
-        return self.window.span_s * max(self.replicas, 1)
+        """Seconds that replicas were held inside the window, all together [s]."""
+        return max(float(self.held_s.sum()), 1e-9)
+
+    @cached_property
+    def accelerator_s(self) -> float:
+        """Seconds that accelerators were held inside the window, all together [s]."""
+        return max(float(self.held_s @ self.ranks), 1e-9)

@@ -1,8 +1,10 @@
 """How the accelerators are used: busy share, MFU, MBU, KV memory, caches."""
 
 import numpy as np
+import pandas as pd
 
 from hardware.specs import AcceleratorSpec
+from sim.deployment import Deployment
 from sim.metrics.base import Observed, Value, metric
 from workloads.models import ModelSpec
 from workloads.precision import kernel_dtype
@@ -25,35 +27,46 @@ def peak_precision(spec: AcceleratorSpec, model: ModelSpec) -> str:
 
 
 def peak_flops_per_s(seen: Observed) -> float:
-    """Return the dense peak of one accelerator at the precision that runs [FLOP/s]."""
-    deployment = seen.result.deployment
-    return deployment.spec.peak(peak_precision(deployment.spec, deployment.model))
+    """Return the dense peak of an accelerator of the first pool at its precision [FLOP/s]."""
+    return _peak(seen.result.deployment)
+
+
+def _peak(made: Deployment) -> float:
+    return made.spec.peak(peak_precision(made.spec, made.model))
 
 
 def model_flops(seen: Observed) -> float:
-    """Return FLOPs of one rank without the linear work repeated after preemption [FLOP]."""
-    repeated = float(seen.column("recomputed_tokens").sum())
-    per_token = float(seen.result.deployment.tables.counts[0])
-    return max(seen.step_sum("flops") - repeated * per_token, 0.0)
+    """Return FLOPs of all ranks without the linear work repeated after preemption [FLOP]."""
+    repeated = np.zeros(seen.replicas)
+    served = seen.column("replica").astype(np.int64)
+    np.add.at(repeated, served[served >= 0], seen.column("recomputed_tokens")[served >= 0])
+    per_token = np.array([float(made.tables.counts[0]) for made in seen.deployments])
+    useful = np.maximum(seen.step_sums("flops") - repeated * per_token, 0.0)
+    return float(useful @ seen.ranks)
 
 
-@metric("busy_share", "1", "share of time that the accelerators compute", "hardware")
+@metric("busy_share", "1", "share of the time that accelerators are held: they compute", "hardware")
 def busy_share(seen: Observed) -> Value:
     """Return GPU seconds over all seconds [1]."""
-    return seen.step_sum("gpu_s") / seen.device_s
+    return float(seen.step_sums("gpu_s") @ seen.ranks) / seen.accelerator_s
+
+
+def _possible(seen: Observed, rates: list[float]) -> float:
+    """Return what accelerators of these rates could have done while held."""
+    return max(float((seen.held_s * seen.ranks) @ np.array(rates)), 1e-9)
 
 
 @metric("mfu", "1", "model FLOPs / (time x peak FLOP/s at the precision that runs)", "hardware")
 def mfu(seen: Observed) -> Value:
     """Return model FLOPs utilisation [1]."""
-    return model_flops(seen) / (seen.device_s * peak_flops_per_s(seen))
+    return model_flops(seen) / _possible(seen, [_peak(made) for made in seen.deployments])
 
 
 @metric("mbu", "1", "bytes that had to move / (time x peak bandwidth)", "hardware")
 def mbu(seen: Observed) -> Value:
     """Return memory bandwidth utilisation [1]."""
-    peak = seen.result.deployment.spec.memory_bytes_per_s
-    return seen.step_sum("bytes") / (seen.device_s * peak)
+    peaks = [made.spec.memory_bytes_per_s for made in seen.deployments]
+    return float(seen.step_sums("bytes") @ seen.ranks) / _possible(seen, peaks)
 
 
 def _while_busy(value: Value, seen: Observed) -> Value:
@@ -91,17 +104,22 @@ def waiting_max(seen: Observed) -> Value:
     return None if most is None else int(most)
 
 
-@metric("kv_blocks", "block", "KV blocks of a replica", "cache")
+@metric("kv_blocks", "block", "KV blocks of a replica, mean of replicas", "cache")
 def kv_blocks(seen: Observed) -> Value:
     """Return the size of the KV pool [block]."""
-    return int(seen.knob("num_blocks"))
+    return round(float(seen.knobs("num_blocks").mean()))
+
+
+def _kv_used(seen: Observed) -> pd.Series:
+    """Return the share of its replica's blocks that are in use after each step [1]."""
+    return 1.0 - seen.steps["free_blocks"] / seen.knobs("num_blocks")[seen.steps["replica"]]
 
 
 @metric("kv_used_max", "1", "largest share of KV blocks in use", "cache")
 def kv_used_max(seen: Observed) -> Value:
     """Return the largest share of blocks in use after a step [1]."""
-    inside = seen.steps.loc[seen.steps["share"] > 0, "free_blocks"]
-    return 1.0 - float(inside.min()) / seen.knob("num_blocks") if len(inside) else None
+    inside = _kv_used(seen)[seen.steps["share"] > 0]
+    return float(inside.max()) if len(inside) else None
 
 
 @metric("kv_used_mean", "1", "share of KV blocks in use, mean over time", "cache")
@@ -110,8 +128,7 @@ def kv_used_mean(seen: Observed) -> Value:
     if not seen.logged:
         return None
     steps = seen.steps
-    used = 1.0 - steps["free_blocks"] / seen.knob("num_blocks")
-    return float((used * steps["span_s"] * steps["share"]).sum()) / seen.device_s
+    return float((_kv_used(seen) * steps["span_s"] * steps["share"]).sum()) / seen.device_s
 
 
 @metric("prefix_hit_tokens", "1", "share of prompt tokens found in the prefix cache", "cache")

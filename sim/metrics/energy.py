@@ -1,5 +1,7 @@
 """Joules and watts: what prompts, outputs and waiting cost, and how warm it gets."""
 
+import numpy as np
+
 from sim.metrics.base import Observed, Value, metric
 from sim.metrics.rates import output_tokens
 
@@ -8,14 +10,14 @@ __all__ = ["busy_energy_j", "idle_energy_j", "prefill_energy_j"]
 
 def busy_energy_j(seen: Observed) -> float:
     """Return joules of all accelerators while they compute [J]."""
-    return seen.step_sum("energy_j") * seen.ranks
+    return float(seen.step_sums("energy_j") @ seen.ranks)
 
 
 @metric("energy_idle_j", "J", "energy of accelerators that wait", "energy")
 def idle_energy_j(seen: Observed) -> float:
     """Return joules of all accelerators while they do not compute, to the window's end [J]."""
-    idle_s = max(seen.device_s - seen.step_sum("gpu_s"), 0.0)
-    return idle_s * seen.knob("idle_w") * seen.ranks
+    idle_s = np.maximum(seen.held_s - seen.step_sums("gpu_s"), 0.0)
+    return float((idle_s * seen.knobs("idle_w")) @ seen.ranks)
 
 
 @metric("energy_prefill_j", "J", "energy of computing prompts", "energy")
@@ -24,19 +26,19 @@ def prefill_energy_j(seen: Observed) -> float:
 
     Steps of prompts only count whole; mixed steps are split as over the whole run.
     """
-    total = float(seen.result.totals["prefill_energy_j"].sum())
+    total = float(seen.result.totals["prefill_energy_j"].to_numpy() @ seen.ranks)
     if seen.window.whole:
-        return total * seen.ranks
+        return total
     if not seen.logged:
         return float("nan")
     steps = seen.steps
-    prompts, joules = steps["prefill_tokens"] > 0, steps["energy_j"]
+    prompts, joules = steps["prefill_tokens"] > 0, steps["energy_j"] * seen.ranks[steps["replica"]]
     mixed = prompts & (steps["decode_requests"] > 0)
     pure = prompts & ~mixed
     of_mixed = float(joules[mixed].sum())
     share = (total - float(joules[pure].sum())) / of_mixed if of_mixed else 0.0
     inside = joules * steps["share"]
-    return float(inside[pure].sum() + share * inside[mixed].sum()) * seen.ranks
+    return float(inside[pure].sum() + share * inside[mixed].sum())
 
 
 @metric("energy_decode_j", "J", "energy of computing output tokens", "energy")

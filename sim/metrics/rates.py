@@ -77,10 +77,12 @@ def total_tokens_per_s(seen: Observed) -> Value:
     return (output_tokens(seen) + _prompt_tokens(seen)) / seen.window.span_s
 
 
-@metric("output_tokens_per_s_per_accelerator", "token/s", "the same, per accelerator", "throughput")
+@metric(
+    "output_tokens_per_s_per_accelerator", "token/s", "the same, per accelerator held", "throughput"
+)
 def output_tokens_per_accelerator(seen: Observed) -> Value:
     """Return the rate of output tokens of one accelerator [token/s]."""
-    return output_tokens(seen) / seen.window.span_s / (seen.replicas * seen.ranks)
+    return output_tokens(seen) / seen.accelerator_s
 
 
 def limits(seen: Observed) -> dict[str, Floats]:

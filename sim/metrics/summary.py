@@ -1,11 +1,13 @@
 """All metrics of a result in one dictionary, rounded so that it is the same in every process."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import pandas as pd
 
 from sim.metrics.base import Group, Metric, Observed, metrics
+from sim.metrics.fleet import accelerators_at_start
 from sim.simulation import Result
 
 __all__ = ["SCHEMA_VERSION", "by_group", "measure", "metric_table", "summary"]
@@ -55,18 +57,24 @@ def summary(result: Result) -> dict[str, Any]:
     1
     """
     seen = Observed.of(result)
-    scenario, deployment = result.scenario, result.deployment
+    scenario, made = result.scenario, seen.deployments
+    fidelities = {deployment.fidelity for deployment in made}
     head: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "scenario": scenario.name,
-        "accelerator": deployment.spec.name,
-        "accelerators": scenario.hardware.accelerators,
-        "model": deployment.model.name,
-        "fidelity": deployment.fidelity,
+        "accelerator": _names(deployment.spec.name for deployment in made),
+        "accelerators": accelerators_at_start(seen),
+        "model": _names(deployment.model.name for deployment in made),
+        "fidelity": "datasheet" if "datasheet" in fidelities else "measured",
         "seed": scenario.run.seed,
         "warmup": scenario.run.warmup,
     }
     return head | measure(seen) | {"classes": _classes(seen)}
+
+
+def _names(names: Iterable[str]) -> str:
+    """Return different names in their order, such as those of a fleet of several kinds."""
+    return " + ".join(dict.fromkeys(names))
 
 
 def _classes(seen: Observed) -> dict[str, dict[str, float | int | None]]:

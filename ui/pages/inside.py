@@ -49,7 +49,12 @@ def _show(result: Result) -> None:
     seen = Observed.of(result)
     start, end = _window(float(seen.window.end_s))
     table = step_bins(
-        result.steps, result.deployment.knobs[0], start, end, seen.ranks, seen.replicas
+        result.steps,
+        result.deployment.knobs[0],
+        start,
+        end,
+        round(seen.ranks.mean()),
+        seen.replicas,
     )
     _summary(table)
     heading("What the accelerators do")

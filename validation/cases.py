@@ -12,6 +12,7 @@ import pandas as pd
 from formats import InputError, did_you_mean, read_table
 from sim.deployment import deploy
 from sim.simulation import Result
+from validation import SEEDS
 from validation.fit_engine import training
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.regions import by_region, load_of
@@ -58,7 +59,7 @@ class Selection:
 
     run: str | None = None
     workload: str | None = None
-    seeds: int = 5
+    seeds: int = SEEDS
 
     @property
     def everything(self) -> bool:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from validation import SEEDS
+
 if TYPE_CHECKING:
     from validation.cases import Validation
 
@@ -14,7 +16,7 @@ __all__ = ["validate"]
 def validate(
     run: Annotated[str | None, typer.Option(help="One measured run, such as llama8b_bf16.")] = None,
     workload: Annotated[str | None, typer.Option(help="One workload, such as conv_r12.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Simulations per workload.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Simulations per workload.")] = SEEDS,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of table, page and summary.")
     ] = Path("out/validation"),

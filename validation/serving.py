@@ -21,6 +21,7 @@ from sim.metrics import weighted_percentile
 from sim.metrics.latency import itl_bin_centres
 from sim.scenario import Scenario
 from sim.simulation import Result, simulate
+from validation import SEEDS
 from validation.measured import MeasuredRun, MeasuredWorkload
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "workload_scenario",
 ]
 
-SEEDS = 5
 COMPARED = (
     "run",
     "workload",

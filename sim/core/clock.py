@@ -211,7 +211,7 @@ def _run_under_cap(
 
     Kernel tables hold times close to the cap. Compute-bound work (most of its dynamic joules are
     those of FLOPs) that wants more watts than the cap runs at the
-    full clock, faster than its table, until the power window (a low-pass of the demanded watts)
+    full clock, faster than its table, until the power window (a low-pass of the drawn watts)
     reaches the cap; from then on the clock is lowered so that the cap is met.
     """
     wanted = (knobs.base_w + dynamic_j / table_s) / knobs.full_cap_w
@@ -229,12 +229,11 @@ def _run_under_cap(
         ratio = (fast_w - state.window_w) / (fast_w - knobs.cap_w)
         cross_s = knobs.window_s * np.log(max(ratio, 1.0))
     if cross_s >= fast_s:
-        seconds, joules = fast_s, fast_s * fast_w
-    else:
-        rest_s = slow_s * (1.0 - cross_s / fast_s)
-        seconds, joules = cross_s + rest_s, cross_s * fast_w + rest_s * slow_w
-    state.window_w = fast_w + (state.window_w - fast_w) * np.exp(-seconds / knobs.window_s)
-    return seconds, joules
+        state.window_w = fast_w + (state.window_w - fast_w) * np.exp(-fast_s / knobs.window_s)
+        return fast_s, fast_s * fast_w
+    rest_s = slow_s * (1.0 - cross_s / fast_s)
+    state.window_w = slow_w + (knobs.cap_w - slow_w) * np.exp(-rest_s / knobs.window_s)
+    return cross_s + rest_s, cross_s * fast_w + rest_s * slow_w
 
 
 @compiled

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from formats import InputError
+from sim.core.clock import _run_under_cap
+from sim.core.layout import STATE
 from sim.deployment import deploy
 from validation.clocked import logged_steps, replay_clock
 from validation.fit_clock import MACHINES, Clock, judge, samples
@@ -40,8 +42,23 @@ def test_the_first_prompts_of_a_burst_run_faster_than_the_later_ones():
     ratio = replayed(run, workload).seconds / replayed(run, workload, **AS_TABULATED).seconds
     assert ratio[1] < ratio[4] <= 1.0
     assert ratio[4] == pytest.approx(ratio[8], abs=2e-3)  # settled at the cap
-    decodes = ratio.to_numpy()[-20:]
-    assert decodes == pytest.approx(np.ones(20), abs=5e-3)  # memory-bound work gains nothing
+
+
+def test_memory_bound_work_gains_nothing_from_a_full_clock():
+    run, workload = "llama8b_bf16", "static_b32_p2048"
+    ratio = replayed(run, workload).seconds / replayed(run, workload, **AS_TABULATED).seconds
+    assert ratio.to_numpy()[-20:] == pytest.approx(np.ones(20), abs=1e-9)
+
+
+def test_the_power_window_follows_drawn_watts():
+    """Work at the cap leaves the window there, so that a pause of a window restores the clock."""
+    knobs = deployment("llama8b_bf16").knobs.view(np.recarray)[0]
+    state = np.zeros(1, STATE).view(np.recarray)[0]
+    state.window_w = knobs.idle_w
+    run = _run_under_cap.py_func
+    seconds = [run(state, knobs, 0.1, 70.0, 69.0)[0] for _ in range(5)]
+    assert state.window_w == pytest.approx(knobs.cap_w, rel=1e-9)
+    assert seconds[0] < seconds[1] < seconds[2] == pytest.approx(seconds[4], rel=1e-12)
 
 
 def test_faster_clocks_never_take_longer():

@@ -10,7 +10,7 @@ set of shapes, so that a file holds coefficients and a smooth residual, not the 
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,18 +18,28 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from formats import atomic_write
 from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration, save_calibration
 from hardware.calibration_fit import fit_coefficients
 from hardware.catalog import load_accelerator
 from hardware.kernels import CALIBRATIONS, POOLED, chip_of
+from hardware.kernels_carry import (
+    GENERATIONS,
+    at_pace,
+    by_generation,
+    generation,
+    pace_of,
+    stacked,
+)
 from hardware.kernels_families import FAMILIES, Family
-from hardware.kernels_forms import Array, Chip
+from hardware.kernels_forms import Array, Chip, Coefficients, Shape
 from hardware.silicon import SYSTEMS, TABLES_SOURCE
 from hardware.silicon_fit import FIT_ROWS, smooth
 from hardware.silicon_rows import training_rows
 
 __all__ = [
+    "TRANSFER",
     "calibrate",
     "calibration_name",
     "error_table",
@@ -41,6 +51,8 @@ __all__ = [
 DATE = "not recorded"
 """Day measured; the tables do not say."""
 EVERY, KEPT_OUT = 5, 2
+TRANSFER = CALIBRATIONS.parent / "transfer.csv"
+"""Errors of accelerators left out, as `leave_one_out` returns them."""
 
 
 def calibration_name(accelerator: str) -> str:
@@ -189,58 +201,89 @@ def _all_rows(tables: Path) -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def _joint(family: Family, rows: Rows, donors: Sequence[str]) -> FamilyFit:
-    """Fit one set of coefficients to equal numbers of rows of several accelerators."""
+    """Fit one set of coefficients, at the reference's pace, to equal numbers of rows of donors."""
     random = np.random.default_rng(0)
-    parts = [rows[a][family.name] for a in donors]
-    parts = [p.iloc[random.permutation(len(p))[: FIT_ROWS // 2]] for p in parts]
-    chips = [chip_of(load_accelerator(a)) for a in donors]
-    chip = _stack(chips, [len(p) for p in parts], family.precision)
-    table = pd.concat(parts)
+    parts = {a: rows[a][family.name] for a in donors}
+    parts = {a: p.iloc[random.permutation(len(p))[: FIT_ROWS // 2]] for a, p in parts.items()}
+    counts = {a: len(p) for a, p in parts.items()}
+    specs = {a: load_accelerator(a) for a in donors}
+    chip = _stack([chip_of(s) for s in specs.values()], list(counts.values()), family.precision)
+    pace = stacked({a: pace_of(s) for a, s in specs.items()}, counts)
+    table = pd.concat(parts.values())
     shapes, seconds = _shapes(family, table), table["s"].to_numpy(float)
-    coefficients = fit_coefficients(family, shapes, seconds, chip, family.start)
+
+    def paced(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+        return family.form(shape, chip, at_pace(c, pace))
+
+    at_reference = replace(family, form=paced)
+    coefficients = fit_coefficients(at_reference, shapes, seconds, chip, family.start)
     return FamilyFit(coefficients, np.empty((0, len(family.extents))), np.empty(0))
 
 
-def _donors(rows: Rows, name: str, without: str = "") -> list[str]:
-    return [a for a in rows if name in rows[a] and a != without]
+def _donors(rows: Rows, name: str, instructions: str = "", without: str = "") -> list[str]:
+    """Return accelerators to fit a family to: of a generation, or all, but for one."""
+    return [
+        a
+        for a in rows
+        if name in rows[a]
+        and a != without
+        and instructions in ("", generation(load_accelerator(a)))
+    ]
 
 
-def leave_one_out(tables: Path) -> pd.DataFrame:
+def leave_one_out(tables: Path, only: Sequence[str] = ()) -> pd.DataFrame:
     """Predict each accelerator from its datasheet and the others' joint coefficients.
+
+    Parameters
+    ----------
+    tables : Path
+        Folder of the Parquet files.
+    only : sequence of str
+        Families, by default all.
 
     Returns
     -------
     pandas.DataFrame
-        Columns accelerator, family, rows, median, p90 (of |predicted / measured - 1|), and
-        p10_log, p50_log, p90_log (of log(measured / predicted)).
+        Columns accelerator, family, donors (all, or a generation of matrix instructions), used
+        (whether a prediction takes these coefficients), rows, median, p90 (of |predicted /
+        measured - 1|), and p10_log, p50_log, p90_log (of log(measured / predicted)).
     """
     rows = _all_rows(tables)
     judged = []
-    for name, family in FAMILIES.items():
+    for name in only or FAMILIES:
         for accelerator in _donors(rows, name):
-            donors = _donors(rows, name, accelerator)
-            if not donors:
-                continue
-            fit = _joint(family, rows, donors)
-            chip = chip_of(load_accelerator(accelerator))
-            table = rows[accelerator][name]
-            left = np.log(table["s"] / predict(family, fit, chip, _shapes(family, table)))
-            low, middle, high = left.quantile(list(_BAND))
-            judged.append(
-                {
-                    "accelerator": accelerator,
-                    "family": name,
-                    **_errors(family, fit, chip, table),
-                    "p10_log": low,
-                    "p50_log": middle,
-                    "p90_log": high,
-                }
-            )
+            judged += list(_left_out(FAMILIES[name], rows, accelerator))
     return pd.DataFrame(judged)
 
 
-def pooled(tables: Path, judged: pd.DataFrame) -> Calibration:
-    """Fit joint coefficients to all accelerators, for those without traces.
+def _left_out(family: Family, rows: Rows, accelerator: str) -> Iterator[dict[str, object]]:
+    """Yield the errors of one accelerator without it: from all others, and its generation's."""
+    spec = load_accelerator(accelerator)
+    own = generation(spec) if by_generation(family.name) else ""
+    donors = {"all": _donors(rows, family.name, "", accelerator)}
+    if own and (alike := _donors(rows, family.name, own, accelerator)):
+        donors[own] = alike
+    for whose, names in donors.items():
+        if names:
+            fit = _joint(family, rows, names)
+            fit = replace(fit, coefficients=at_pace(fit.coefficients, pace_of(spec)))
+            errors = _carried_errors(family, fit, chip_of(spec), rows[accelerator][family.name])
+            used = whose == list(donors)[-1]
+            key = {"accelerator": accelerator, "family": family.name}
+            yield {**key, "donors": whose, "used": used, **errors}
+
+
+def _carried_errors(
+    family: Family, fit: FamilyFit, chip: Chip, table: pd.DataFrame
+) -> dict[str, object]:
+    left = np.log(table["s"] / predict(family, fit, chip, _shapes(family, table)))
+    low, middle, high = left.quantile(list(_BAND))
+    quantiles = {"p10_log": low, "p50_log": middle, "p90_log": high}
+    return {**_errors(family, fit, chip, table), **quantiles}
+
+
+def pooled(tables: Path, judged: pd.DataFrame, instructions: str = "") -> Calibration:
+    """Fit joint coefficients to all accelerators, or a generation's, for those without traces.
 
     Parameters
     ----------
@@ -249,19 +292,23 @@ def pooled(tables: Path, judged: pd.DataFrame) -> Calibration:
     judged : pandas.DataFrame
         From `leave_one_out`; gives the bands: the widest over accelerators of the outer
         quantiles, the median of the middle one.
+    instructions : str
+        Generation of matrix instructions; empty = all.
     """
     rows = _all_rows(tables)
     fits = {}
     for name, family in FAMILIES.items():
-        donors, part = _donors(rows, name), judged[judged["family"] == name]
-        if len(donors) > 1:
+        donors = _donors(rows, name, instructions)
+        part = judged[(judged["family"] == name) & (judged["donors"] == (instructions or "all"))]
+        if len(donors) > 1 and len(part):
             band = {
                 "p10": float(part["p10_log"].min()),
                 "p50": float(part["p50_log"].median()),
                 "p90": float(part["p90_log"].max()),
             }
             fits[name] = replace(_joint(family, rows, donors), band=band)
-    return Calibration(POOLED, TABLES_SOURCE, DATE, fits, {})
+    name = f"{POOLED}-{instructions}" if instructions else POOLED
+    return Calibration(name, TABLES_SOURCE, DATE, fits, {})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -275,7 +322,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = given.only or list(SYSTEMS)
     if given.pooled:
         table = leave_one_out(given.tables)
-        save_calibration(pooled(given.tables, table), CALIBRATIONS / f"{POOLED}.toml")
+        for instructions in ("", *GENERATIONS):
+            made = pooled(given.tables, table, instructions)
+            save_calibration(made, CALIBRATIONS / f"{made.accelerator}.toml")
+        with atomic_write(TRANSFER) as path:
+            table.to_csv(path, index=False, float_format="%.4g", lineterminator="\n")
     else:
         for accelerator in [] if given.check else chosen:
             path = CALIBRATIONS / f"{calibration_name(accelerator)}.toml"

@@ -18,6 +18,7 @@ import numpy as np
 from formats import InputError, did_you_mean
 from hardware.calibration_data import Calibration
 from hardware.calibration_files import load_calibration
+from hardware.kernels_carry import adapted, generation
 from hardware.kernels_limits import Limits, chip_of, limited, widened
 from hardware.kernels_model import PATHS, KernelModel
 from hardware.specs import AcceleratorSpec
@@ -53,24 +54,33 @@ def load_kernels(spec: AcceleratorSpec, limits: Limits | None = None) -> KernelM
         The calibration named does not exist or is bad.
     """
     chip = chip_of(spec) if limits is None else limited(chip_of(spec), spec, limits)
+    others = adapted(carried(generation(spec)), spec)
     if spec.calibration is None:
-        return KernelModel(chip, carried(), "datasheet")
+        return KernelModel(chip, others, "datasheet")
     own = load_calibration(_path(spec.calibration))
-    return KernelModel(chip, own, "measured", carried())
+    return KernelModel(chip, own, "measured", others)
 
 
 @cache
-def carried() -> Calibration:
+def carried(instructions: str = "") -> Calibration:
     """Return the coefficients for accelerators, or kernels, that were not measured.
 
     Those fitted jointly to several accelerators (`POOLED`), with bands from accelerators left
     out; kernels that only `BASE` was measured for keep its coefficients, their bands widened as
-    those of the others are.
+    those of the others are. Attention and experts of a generation of matrix instructions
+    (`hardware.kernels_carry`) have coefficients fitted to that generation.
     """
-    base, path = load_calibration(CALIBRATIONS / f"{BASE}.toml"), CALIBRATIONS / f"{POOLED}.toml"
-    if not path.exists():
-        return base
-    return pool(base, load_calibration(path))
+    found = load_calibration(CALIBRATIONS / f"{BASE}.toml")
+    for name in (POOLED, f"{POOLED}-{instructions}"):
+        path = CALIBRATIONS / f"{name}.toml"
+        if path.exists():
+            found = pool(found, load_calibration(path)) if name == POOLED else _over(found, path)
+    return found
+
+
+def _over(found: Calibration, path: Path) -> Calibration:
+    families = {**found.families, **load_calibration(path).families}
+    return replace(found, families=families)
 
 
 def pool(base: Calibration, pooled: Calibration) -> Calibration:

@@ -14,7 +14,9 @@ from sim.deployment import deploy
 from sim.simulation import Result
 from validation import SEEDS
 from validation.fit_engine import training
+from validation.kept import published_rows, transfer_errors, transfer_rows
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
+from validation.published import absent, stored
 from validation.regions import by_region, load_of
 from validation.serving import compare, medians, replay
 from validation.steps import judge_workload, summarise
@@ -85,6 +87,9 @@ class Validation:
         (run, workload) -> its simulations.
     kernels, theory, regions : DataFrame
         Errors of kernel times on held-out shapes, queues, loads; empty for a single run.
+    transfer, published, absent : DataFrame
+        Accelerators predicted without their traces; other people's runs by group, as last
+        computed, and their rows that cannot be represented; empty for a single run.
     skipped : list of str
         What could not be judged, and why.
     """
@@ -97,6 +102,9 @@ class Validation:
     kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
     theory: pd.DataFrame = field(default_factory=pd.DataFrame)
     regions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    transfer: pd.DataFrame = field(default_factory=pd.DataFrame)
+    published: pd.DataFrame = field(default_factory=pd.DataFrame)
+    absent: pd.DataFrame = field(default_factory=pd.DataFrame)
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -112,6 +120,7 @@ class Validation:
     def table(self) -> pd.DataFrame:
         """Return all cases in one form, columns `COLUMNS`."""
         parts = [_serving_rows(self), _step_rows(self), _kernel_rows(self), _theory_rows(self)]
+        parts += [transfer_rows(self.transfer), published_rows(self.published)]
         return pd.concat([p for p in parts if len(p)], ignore_index=True)[list(COLUMNS)]
 
 
@@ -173,6 +182,7 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         out.regions = by_region(out.serving, loads)
         out.kernels = kernel_errors()
         out.theory = check_theory()
+        out.transfer, out.published, out.absent = transfer_errors(), stored(), absent()
     return out
 
 

@@ -68,6 +68,7 @@ def _show(found: "Validation", written: list[Path]) -> None:
     from validation.words import tables
 
     for table in tables(found):
-        print_table(table.columns, list(table.brief()), f"{table.title}. {table.about}")
+        if rows := table.brief():
+            print_table(table.columns, rows, f"{table.title}. {table.about}")
     page = next(path for path in written if path.suffix == ".html")
     typer.echo(f"Report: {page}  (table: validation.csv, text: summary.md)")

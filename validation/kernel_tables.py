@@ -1,13 +1,10 @@
-"""Kernel errors of every accelerator that NVIDIA measured, and of accelerators left out.
+"""Kernel errors of every accelerator that NVIDIA measured, on what no fit saw.
 
-    python -m validation.kernel_tables ../shared/silicon [--only ID]    # held-out shapes, layouts
-    python -m validation.kernel_tables ../shared/silicon --leave-out    # accelerators left out
+    python -m validation.kernel_tables ../shared/silicon [--only ID]
 
-The tables themselves are not part of the project; the errors are. The first form writes
-``hardware/data/calibrations/ID.errors.csv.gz`` (split ``layout``: one layout in five, which the
-committed calibration never saw; split ``shape``: a tenth of the shapes of the other layouts, form
-and residual fitted again without them). The second writes `TRANSFER`: each accelerator predicted
-from its datasheet with coefficients fitted jointly to all the others.
+writes ``hardware/data/calibrations/ID.errors.csv.gz``: split ``layout`` is one layout in five,
+which the committed calibration never saw; split ``shape`` a tenth of the shapes of the other
+layouts, form and residual fitted again without them. The tables are not part of the project.
 """
 
 import argparse
@@ -26,7 +23,7 @@ from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration
 from hardware.calibration_judge import METHODS, Measured, error_row
 from hardware.catalog import load_accelerator
-from hardware.fit_silicon import calibration_name, is_held_out, leave_one_out, predict
+from hardware.fit_silicon import calibration_name, is_held_out, predict
 from hardware.kernels import CALIBRATIONS, chip_of
 from hardware.kernels_families import FAMILIES
 from hardware.kernels_forms import Array
@@ -34,10 +31,8 @@ from hardware.silicon import SYSTEMS
 from hardware.silicon_fit import FIT_ROWS, LARGEST, nodes_of, through
 from hardware.silicon_rows import training_rows
 
-__all__ = ["COLUMNS", "TRANSFER", "errors_of", "left_out", "main"]
+__all__ = ["COLUMNS", "errors_of", "main"]
 
-TRANSFER = Path(__file__).parent / "data" / "transfer.csv"
-"""Errors of accelerators left out: one row per accelerator and family."""
 COLUMNS = ["family", "split", "method", "shapes", "median", "p90", "bias"]
 ASKED = 2000
 """Rows of a split that every method predicts."""
@@ -124,18 +119,6 @@ def _again(known: Measured, fit: FamilyFit) -> FamilyFit:
     return FamilyFit(again.coefficients, shapes[nodes], smoothed, fit.hyper, process.weights)
 
 
-def left_out(tables: Path) -> pd.DataFrame:
-    """Predict every accelerator as if its traces did not exist (`hardware.fit_silicon`).
-
-    Returns
-    -------
-    DataFrame
-        accelerator, family, rows, median, p90 (of |predicted / measured - 1|), p10_log, p50_log,
-        p90_log (of log(measured / predicted)).
-    """
-    return leave_one_out(tables)
-
-
 def _write_errors(tables: Path, accelerator: str) -> Path:
     path = CALIBRATIONS / f"{calibration_name(accelerator)}.errors.csv.gz"
     text = errors_of(tables, accelerator).to_csv(
@@ -146,23 +129,12 @@ def _write_errors(tables: Path, accelerator: str) -> Path:
     return path
 
 
-def _write_transfer(tables: Path) -> Path:
-    text = left_out(tables).to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    with atomic_write(TRANSFER) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return TRANSFER
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the errors, and print where to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", type=Path, help="folder of NVIDIA's Parquet tables")
     parser.add_argument("--only", choices=list(SYSTEMS), action="append", help="accelerator")
-    parser.add_argument("--leave-out", action="store_true", help="accelerators left out")
     given = parser.parse_args(arguments)
-    if given.leave_out:
-        sys.stdout.write(f"{_write_transfer(given.tables)}\n")
-        return 0
     for accelerator in given.only or SYSTEMS:
         sys.stdout.write(f"{_write_errors(given.tables, accelerator)}\n")
     return 0

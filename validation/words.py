@@ -1,24 +1,17 @@
 """Tables of a validation as text: for the terminal, the page and the markdown summary."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pandas as pd
 
 from sim.units import readable
 from validation.cases import Validation
 from validation.serving import METRICS, limits
+from validation.text import KERNELS, TextTable, percent
+from validation.words_kept import absent_table, published_table, transfer_table
 
-__all__ = ["TextTable", "markdown", "one_workload", "tables"]
+__all__ = ["TextTable", "markdown", "one_workload", "percent", "tables"]
 
-KERNELS = "Kernels"
-MAIN_FAMILIES = (
-    "gemm_bf16",
-    "gemm_fp8",
-    "attention_decode",
-    "attention_prefill",
-    "attention_mixed",
-    "moe_bf16",
-)
 SHOWN = (
     "ttft_p50_s",
     "ttft_mean_s",
@@ -29,35 +22,6 @@ SHOWN = (
     "output_tokens_per_s",
     "energy_j",
 )
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts with a title and one sentence that says what it is."""
-
-    title: str
-    about: str
-    columns: list[str]
-    rows: list[list[str]]
-
-    def brief(self) -> list[list[str]]:
-        """Return the rows that a terminal shows: of kernels the main families only."""
-        if self.title != KERNELS:
-            return self.rows
-        return [row for row in self.rows if row[1] in MAIN_FAMILIES and row[2] == "shape"]
-
-
-def percent(value: float | None, sign: bool = True) -> str:
-    """Return a share as percent, a dash where there is none.
-
-    Examples
-    --------
-    >>> percent(0.0312), percent(-0.5), percent(0.1, sign=False), percent(float("nan"))
-    ('+3.1 %', '-50.0 %', '10.0 %', '-')
-    """
-    if value is None or pd.isna(value):
-        return "-"
-    return f"{value:+.1%}".replace("%", " %") if sign else f"{value:.1%}".replace("%", " %")
 
 
 def one_workload(serving: pd.DataFrame) -> TextTable:
@@ -82,15 +46,16 @@ def tables(found: Validation) -> list[TextTable]:
     out = [one_workload(found.serving)] if len(found.pairs) == 1 and len(found.serving) else []
     if len(found.pairs) > 1:
         out += [_medians(found), _workloads(found)]
-    if len(found.steps):
-        out.append(_steps(found))
-    if len(found.regions):
-        out.append(_regions(found))
-    if len(found.kernels):
-        out.append(_kernels(found))
-    if len(found.theory):
-        out.append(_theory(found))
-    return out
+    made: list[tuple[pd.DataFrame, Callable[[], TextTable]]] = [
+        (found.steps, lambda: _steps(found)),
+        (found.regions, lambda: _regions(found)),
+        (found.kernels, lambda: _kernels(found)),
+        (found.transfer, lambda: transfer_table(found.transfer)),
+        (found.published, lambda: published_table(found.published)),
+        (found.absent, lambda: absent_table(found.absent)),
+        (found.theory, lambda: _theory(found)),
+    ]
+    return out + [make() for table, make in made if len(table)]
 
 
 def _medians(found: Validation) -> TextTable:

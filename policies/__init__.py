@@ -1,12 +1,14 @@
 """How a replica serves: policies as dataclasses, one decorator each, on one engine."""
 
 from policies import (
+    admission,
     autoscaling,
     batching,
     caching,
     memory,
     ordering,
     placement,
+    reuse,
     routing,
     speculation,
 )
@@ -15,6 +17,7 @@ from policies.base import ParameterInfo, Registry, registries
 __all__ = [
     "ParameterInfo",
     "Registry",
+    "admission",
     "autoscaling",
     "batching",
     "caching",
@@ -22,6 +25,7 @@ __all__ = [
     "ordering",
     "placement",
     "registries",
+    "reuse",
     "routing",
     "speculation",
 ]

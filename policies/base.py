@@ -25,6 +25,12 @@ class ParameterInfo:
     description: str
 
 
+def _description(schema: dict[str, Any]) -> str:
+    """Return the words on a parameter; one that may be left out has them in an alternative."""
+    parts = [schema, *schema.get("anyOf", [])]
+    return next((str(p["description"]) for p in parts if "description" in p), "")
+
+
 @dataclass
 class Registry(Generic[Policy]):
     """Policies of one axis of choice, by name.
@@ -113,7 +119,7 @@ did you mean 'first-come'? (known: first-come)
                 f.name,
                 str(getattr(f.type, "__name__", f.type)),
                 str(schema.get(f.name, {}).get("default", "required")),
-                str(schema.get(f.name, {}).get("description", "")),
+                _description(schema.get(f.name, {})),
             )
             for f in fields(cls)
             if f.init

@@ -12,13 +12,15 @@ from hardware.kernels import KernelModel, Limits, load_kernels
 from hardware.links import load_link
 from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
-from policies.rules import BatchRules, CacheRules, MemoryRules, batching, caching, memory
+from policies.rules import BatchRules, MemoryRules
 from sim.communication import Communication, scale_up_link
-from sim.core.layout import KNOBS, StepTables
+from sim.core.knobs import KNOBS
+from sim.core.layout import StepTables
 from sim.engines import DispatchKind, EngineProfile, engines
 from sim.launches import extra_dispatch_s
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
 from sim.parallelism import Parallelism, check_parallelism, legal_tp
+from sim.rules import BlockCosts, ServingRules, policy_knobs, serving_rules
 from sim.scenario import Scenario
 from sim.served import served_model
 from sim.steptime import Batching, StepTimeModel, graph_sizes
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 THROTTLE_C, THROTTLE_PER_K = 87.0, 0.02
+COPIED_BLOCKS = 256  # blocks of a copy whose rate counts
 
 
 def scenario_model(scenario: Scenario) -> ModelSpec:
@@ -83,6 +86,8 @@ class Deployment:
         Paths that the hardware takes in place of those asked for.
     quality : tuple of str
         What is known about answers after each technique.
+    policies : ServingRules
+        What the serving policies say.
     """
 
     spec: AcceleratorSpec
@@ -96,6 +101,7 @@ class Deployment:
     parallel: Parallelism = field(default_factory=Parallelism)
     notes: tuple[str, ...] = ()
     quality: tuple[str, ...] = ()
+    policies: ServingRules | None = None
 
 
 @lru_cache(maxsize=8)
@@ -142,9 +148,8 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     spec, kernels = scenario_kernels(scenario.hardware.accelerator, scenario.kernels.limits)
     served, profile = served_model(scenario, spec), engines.load(scenario.engine.profile)
     model = served.model
-    batch = batching.make(scenario.policies.batching).rules()
-    rules = memory.make(scenario.policies.memory).rules()
-    cache = caching.make(scenario.policies.caching).rules()
+    policies = serving_rules(scenario.policies)
+    batch, rules = policies.batch, policies.memory
     _check_length(scenario, model, longest)
     communication = replica_communication(scenario, spec, model)
     parallel = communication.parallel
@@ -154,14 +159,16 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
         batch.max_num_batched_tokens, batch.max_num_seqs, longest, graph_sizes(largest)
     )
     steps = step_model(scenario, kernels, profile, communication)
-    knobs = _knobs(scenario, spec, model, profile, batch, rules, cache)
+    tables = steps.tables(limits)
+    costs = _block_costs(scenario, kernels, steps, tables, plan)
+    knobs = _knobs(scenario, spec, model, profile, policy_knobs(policies, costs, longest))
     knobs["num_blocks"] = rules.blocks or plan.blocks
     knobs["watermark_blocks"] = int(rules.watermark * knobs["num_blocks"][0])
+    knobs["background_free"] = int(policies.order.background_free * knobs["num_blocks"][0])
     knobs["graph_tokens"] = largest
     for name, seconds in extra_dispatch_s(steps).items():
         knobs[name] += seconds * scenario.engine.host_slowness
     _share_steps(knobs, parallel)
-    tables = steps.tables(limits)
     return Deployment(
         spec,
         model,
@@ -174,7 +181,25 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
         parallel,
         notes=served.notes,
         quality=served.quality,
+        policies=policies,
     )
+
+
+def _block_costs(
+    scenario: Scenario,
+    kernels: KernelModel,
+    steps: StepTimeModel,
+    tables: StepTables,
+    plan: MemoryPlan,
+) -> BlockCosts:
+    """Return what a KV block takes to move and to compute; prompts at the rate of a full step."""
+    ranks = scenario.hardware.accelerators // scenario.hardware.replicas
+    block = max(plan.block, 1.0)  # a model without a KV cache keeps nothing
+    copies = float(kernels.copy(COPIED_BLOCKS * block, "h2d")) / COPIED_BLOCKS
+    token_s = float(tables.linear_s[-1]) / (tables.linear_s.size - 1)
+    chunk, past = np.array([512.0]), np.array([2048.0])
+    pair_s = float(steps.prefill_attention_s(chunk, past)[0]) / (512.0 * (2048.0 + 256.5))
+    return BlockCosts(block * ranks, block, copies, token_s, pair_s)
 
 
 def _check_length(scenario: Scenario, model: ModelSpec, longest: int) -> None:
@@ -284,27 +309,12 @@ def _knobs(
     spec: AcceleratorSpec,
     model: ModelSpec,
     profile: EngineProfile,
-    batch: BatchRules,
-    rules: MemoryRules,
-    cache: CacheRules,
+    policies: dict[str, float],
 ) -> npt.NDArray[np.void]:
     """Collect the parameters of the engine loop from rules, profile and power model."""
     power = power_model(spec, scenario.hardware.power_cap_w)
     values = {
-        "max_num_seqs": batch.max_num_seqs,
-        "max_num_batched_tokens": batch.max_num_batched_tokens,
-        "long_prefill_token_threshold": batch.long_prefill_token_threshold,
-        "max_num_partial_prefills": batch.max_num_partial_prefills,
-        "chunked": batch.chunked,
-        "prefill_first": batch.prefill_first,
-        "hold": batch.hold,
-        "fill_size": batch.fill_size,
-        "fill_timeout_s": batch.fill_timeout_s,
-        "block_size": rules.block_size,
-        "reserve": rules.reserve_tokens,
-        "victim": rules.victim,
-        "caching": cache.prefix,
-        "queue_limit": 1 << 60,
+        **policies,
         "every_step": scenario.run.every_step,
         "log_steps": scenario.run.step_log,
         "fuse": 1,

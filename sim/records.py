@@ -1,28 +1,44 @@
 """From the requests table to the records of the compiled loop, and back to tables."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from policies.rules import Ordering, RequestView
+from policies.rules import Ordering, OrderRules, RequestView
 from sim.core.layout import Records, Status
 from sim.replica import make_records
 
-__all__ = ["request_table", "step_table", "to_records", "with_second_stages"]
+__all__ = ["order_rules", "request_table", "step_table", "to_records", "with_second_stages"]
 
 PASSED_ON = ("request", "class", "client", "priority", "session", "model")
-RESULT_COLUMNS = (
-    "first_token_s",
-    "finish_s",
-    "admitted_s",
-    "emitted",
-    "cached_tokens",
-    "preemptions",
-    "recomputed_tokens",
-)
+# column of requests.csv -> field of the records
+COUNTED = {
+    "preemptions": "preemptions",
+    "recomputed_tokens": "recomputed_tokens",
+    "swaps": "swaps",
+    "dram_tokens": "dram_tokens",
+    "ssd_tokens": "ssd_tokens",
+    "memory_wait_s": "memory_wait_s",
+    "encoder_s": "extra_s",
+    "encoder_saved_s": "saved_s",
+}
 
 
-def to_records(table: pd.DataFrame, ordering: Ordering, ttft_s: float = np.inf) -> Records:
+def order_rules(ordering: Ordering) -> OrderRules:
+    """Return what an ordering policy needs of the engine."""
+    rules = getattr(ordering, "rules", None)
+    return rules() if rules else OrderRules()
+
+
+def to_records(
+    table: pd.DataFrame,
+    ordering: Ordering,
+    ttft_s: float | Mapping[str, float] = np.inf,
+    luck: npt.NDArray[np.float64] | None = None,
+) -> Records:
     """Return the records of a checked requests table.
 
     Parameters
@@ -31,8 +47,10 @@ def to_records(table: pd.DataFrame, ordering: Ordering, ttft_s: float = np.inf) 
         See `workloads.requests`.
     ordering : Ordering
         Policy that gives every request its place in the queue.
-    ttft_s : float
-        Objective that deadline-driven orders use [s].
+    ttft_s : float or mapping
+        Objective that deadline-driven orders use, also by traffic class [s].
+    luck : ndarray, optional
+        Standard normal draw of each request's predicted length.
     """
     hashes, starts, counts = _hashes(table)
     requests, records = make_records(len(table), hashes)
@@ -40,9 +58,12 @@ def to_records(table: pd.DataFrame, ordering: Ordering, ttft_s: float = np.inf) 
         requests[name] = table[name]
     if "priority" in table:
         requests["priority"] = table["priority"].fillna(0)
+    if "client" in table:
+        requests["client"] = pd.factorize(table["client"].fillna(""))[0]
     requests["hash_start"], requests["hash_count"] = starts, counts
     requests["prefix_owner"], requests["prefix_tokens"] = _prefixes(table)
-    requests["order_key"] = _order_keys(table, ordering, ttft_s)
+    requests["order_key"] = _order_keys(table, ordering, ttft_s, luck)
+    _mark_background(requests, table, order_rules(ordering))
     return records
 
 
@@ -54,25 +75,58 @@ def with_second_stages(records: Records) -> Records:
     return Records(requests, records.hashes)
 
 
-def _order_keys(table: pd.DataFrame, ordering: Ordering, ttft_s: float) -> npt.NDArray[np.float64]:
+def _mark_background(
+    requests: npt.NDArray[np.void], table: pd.DataFrame, rules: OrderRules
+) -> None:
+    """Mark the class that fills valleys, and when each of its requests becomes urgent."""
+    if not rules.background_class or "class" not in table:
+        return
+    background = (table["class"] == rules.background_class).to_numpy()
+    due = np.full(len(table), rules.background_deadline_s)
+    if "deadline_s" in table:
+        due = table["deadline_s"].fillna(rules.background_deadline_s).to_numpy(np.float64)
+    requests["background"] = background
+    urgent = requests["arrival_s"] + np.maximum(due - rules.background_margin_s, 0.0)
+    requests["urgent_s"] = np.where(background, urgent, np.inf)
+
+
+def _order_keys(
+    table: pd.DataFrame,
+    ordering: Ordering,
+    ttft_s: float | Mapping[str, float],
+    luck: npt.NDArray[np.float64] | None,
+) -> npt.NDArray[np.float64]:
     if getattr(ordering, "by_arrival", False):
         return table["arrival_s"].to_numpy(np.float64)
-    columns = table.to_dict("list")
-    clients = columns.get("client", [""] * len(table))
-    priorities = columns.get("priority", [0] * len(table))
-    views = zip(
+    views = request_views(table, ttft_s, luck)
+    return np.array([ordering.key(view) for view in views], dtype=np.float64)
+
+
+def request_views(
+    table: pd.DataFrame,
+    ttft_s: float | Mapping[str, float] = np.inf,
+    luck: npt.NDArray[np.float64] | None = None,
+) -> Iterator[RequestView]:
+    """Yield what a policy may know of each request when it arrives."""
+    columns: dict[str, list[Any]] = table.to_dict("list")  # type: ignore[assignment]
+    n = len(table)
+    classes = columns.get("class", [""] * n)
+    if isinstance(ttft_s, Mapping):
+        objectives = [ttft_s.get(str(name), np.inf) for name in classes]
+    else:
+        objectives = [ttft_s] * n
+    yield from map(
+        RequestView,
         columns["arrival_s"],
         columns["prompt_tokens"],
         columns["output_tokens"],
-        priorities,
-        clients,
-        strict=True,
+        map(int, columns.get("priority", [0] * n)),
+        objectives,
+        map(str, columns.get("client", [""] * n)),
+        map(str, classes),
+        columns.get("deadline_s", [np.nan] * n),
+        [0.0] * n if luck is None else luck.tolist(),
     )
-    keys = [
-        ordering.key(RequestView(arrival, prompt, output, int(priority), ttft_s, str(client)))
-        for arrival, prompt, output, priority, client in views
-    ]
-    return np.array(keys, dtype=np.float64)
 
 
 def _hashes(
@@ -115,8 +169,8 @@ def request_table(
     data["status"] = np.array(Status.NAMES)[requests["status"]]
     data["emitted_tokens"] = requests["emitted"]
     data["admitted_s"] = requests["admitted_s"]
-    data["preemptions"] = requests["preemptions"]
-    data["recomputed_tokens"] = requests["recomputed_tokens"]
+    for column, name in COUNTED.items():
+        data[column] = requests[name]
     data["retries"] = requests["retries"]
     data["replica"] = replica
     for name in PASSED_ON[1:]:

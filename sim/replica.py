@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policies.rules import AdaptiveBatching
 from sim.core.blocks import make_pool
 from sim.core.layout import (
     ITL_BINS,
@@ -17,12 +18,40 @@ from sim.core.layout import (
     Lanes,
     Records,
     StepTables,
+    Tiers,
 )
-from sim.core.loop import ROWS_FULL, advance
+from sim.core.loop import NEED_RULES, ROWS_FULL, advance
+from sim.core.pointers import lanes_at, pool_at, tiers_at
+from sim.rules import ask, check_sizes, check_tables
 
 __all__ = ["Replica", "make_records"]
 
 FIRST_ROWS = 4096
+# state that a dying engine loses
+LOST = (
+    "n_running",
+    "n_waiting",
+    "waiting_tokens",
+    "n_inbox",
+    "next_inbox",
+    "in_flight",
+    "n_flight",
+    "n_padding",
+    "padding_context",
+    "idle_squares",
+    "fill_left",
+    "n_background",
+    "held_blocks",
+    "kv_tokens",
+    "swapped_blocks",
+    "n_evicted",
+    "copy_s",
+    "fetch_s",
+    "extra_s",
+    "extra_flops",
+    "resume",
+    "blocked",
+)
 Member = tuple[Any, ...]
 
 
@@ -33,37 +62,54 @@ def make_records(
     requests = np.zeros(count, REQUEST)
     for name in ("first_token_s", "finish_s", "admitted_s", "last_token_s"):
         requests[name] = np.nan
-    requests["deadline_s"] = np.inf
+    for name in ("urgent_s", "timeout_s", "patience_s"):
+        requests[name] = np.inf
     requests["slot"] = requests["prefix_owner"] = -1
     return requests, Records(requests, np.zeros(1, np.int64) if hashes is None else hashes)
 
 
-def _make_lanes(knobs: np.void, count: int, most: int, longest: int) -> Lanes:
+def _make_lanes(knobs: np.void, count: int, most: int, longest: int, clients: int) -> Lanes:
     """Return empty lists for `count` queued requests of `most` in all."""
-    seqs, tokens = int(knobs["max_num_seqs"]), int(knobs["max_num_batched_tokens"])
-    slots = min(seqs, most) + 1
+    seqs = min(int(knobs["max_num_seqs"]), most)
+    slots = seqs + 1
     per_request = longest // int(knobs["block_size"]) + 2 if knobs["caching"] else 1
-    entries = min(seqs, tokens) + 2
+    entries = seqs + 2
 
-    def integers(size: int) -> npt.NDArray[np.int64]:
-        return np.zeros(size, np.int64)
+    def integers(*shape: int) -> npt.NDArray[np.int64]:
+        return np.zeros(shape, np.int64)
+
+    extent_size = integers(slots + 2)
+    extent_size[0] = knobs["num_blocks"]
 
     return Lanes(
         running=integers(entries),
         waiting=integers(count + 1),
         waiting_key=np.zeros(count + 1),
+        waiting_level=integers(count + 1),
         inbox=integers(count + 1),
         flight=integers(entries),
         emitting=integers(entries),
         batch=integers(entries),
         batch_tokens=integers(entries),
         slots=np.arange(slots, dtype=np.int64),
-        blocks=np.zeros((slots, per_request), np.int64),
+        blocks=integers(slots, per_request),
         held=integers(slots),
         done=integers(count + 1),
         phase=integers(int(knobs["block_size"])),
         gaps=np.zeros(ITL_BINS),
+        served=np.zeros(clients),
+        extent_start=integers(slots + 2),
+        extent_size=extent_size,
     )
+
+
+def _make_pools(knobs: np.void) -> tuple[BlockPool, Tiers]:
+    """Return the KV pool and the tiers below it, each with one block where it is not used."""
+    blocks = int(knobs["num_blocks"]) if knobs["caching"] else 1
+    tiers = Tiers(make_pool(int(knobs["dram_blocks"])), make_pool(int(knobs["ssd_blocks"])))
+    lower = int(knobs["dram_blocks"]) + int(knobs["ssd_blocks"])
+    ranked = bool(knobs["eviction"]) or bool(np.isfinite(knobs["ttl_s"]))
+    return make_pool(blocks, ranked, 2 * blocks + 16 if lower else 0), tiers
 
 
 @dataclass
@@ -84,6 +130,8 @@ class Replica:
         Requests that its queues hold at first.
     longest : int
         Most tokens (prompt + output) of any request.
+    policy : AdaptiveBatching, optional
+        Asked for the rules of the next steps where the knob `interactive` is set.
     """
 
     tables: StepTables
@@ -92,16 +140,23 @@ class Replica:
     seed: int = 0
     capacity: int = 0
     longest: int = 0
+    policy: AdaptiveBatching | None = None
     state: npt.NDArray[np.void] = field(init=False)
     pool: BlockPool = field(init=False)
+    tiers: Tiers = field(init=False)
     lanes: Lanes = field(init=False)
     rows: npt.NDArray[np.void] = field(init=False)
+    _at: tuple[npt.NDArray[np.void], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        knobs = self.knobs[0]
-        count = len(self.records.requests)
-        self.lanes = _make_lanes(knobs, self.capacity, count, self.longest)
-        self.pool = make_pool(int(knobs["num_blocks"]) if knobs["caching"] else 1)
+        self.knobs = self.knobs.copy()  # a policy may change them
+        knobs, requests = self.knobs[0], self.records.requests
+        clients = int(requests["client"].max()) + 1 if len(requests) else 1
+        check_tables(self.tables, knobs)
+        check_sizes(self.longest, requests, knobs)
+        self.lanes = _make_lanes(knobs, self.capacity, len(requests), self.longest, clients)
+        self.pool, self.tiers = _make_pools(knobs)
+        self._point()
         self.rows = np.zeros(FIRST_ROWS, STEP)
         self.state = np.zeros(1, STATE)
         start = {
@@ -109,27 +164,32 @@ class Replica:
             "temperature_c": knobs["ambient_c"] + knobs["kelvin_per_w"] * knobs["idle_w"],
             "window_w": knobs["idle_w"],
             "seed": self.seed,
-            "free_blocks": knobs["num_blocks"],
-            "free_slots": self.lanes.slots.size,
         }
         for name, value in start.items():
             self.state[name] = value
+        self._set_free()
 
     @property
     def now(self) -> float:
         """When the engine may form its next batch [s]."""
         return float(self.state["now"][0])
 
+    def _point(self) -> None:
+        """Tell the loop where the lists are: whenever one has been made anew."""
+        self._at = (pool_at(self.pool), tiers_at(self.tiers), lanes_at(self.lanes))
+
     @property
     def member(self) -> Member:
-        """The arrays of this replica, as `sim.core.crew` takes them."""
+        """The arrays of this replica, as `advance` takes them."""
+        pool, tiers, lanes = self._at
         return (
             self.tables,
             self.state,
             self.knobs,
-            self.pool,
+            pool,
+            tiers,
             self.records,
-            self.lanes,
+            lanes,
             self.rows,
         )
 
@@ -146,8 +206,10 @@ class Replica:
             inbox=inbox,
             waiting=_longer(lanes.waiting, size),
             waiting_key=_longer(lanes.waiting_key, size),
+            waiting_level=_longer(lanes.waiting_level, size),
             done=_longer(lanes.done, size),
         )
+        self._point()
 
     def more_rows(self) -> None:
         """Double the step log."""
@@ -160,16 +222,31 @@ class Replica:
         waiting = lanes.waiting[: int(state["n_waiting"])]
         running = lanes.running[: int(state["n_running"])]
         lost = np.concatenate([running, waiting, inbox]).astype(np.int64)
-        for name in ("n_running", "n_waiting", "n_inbox", "next_inbox", "in_flight", "n_flight"):
+        for name in LOST:
             state[name] = 0
-        state["resume"] = state["n_partial"] = state["blocked"] = 0
-        state["free_blocks"] = self.knobs["num_blocks"][0]
-        state["free_slots"] = lanes.slots.size
-        lanes.slots[:] = np.arange(lanes.slots.size)
-        lanes.held[:] = 0
-        self.pool = make_pool(int(self.knobs["num_blocks"][0]) if self.knobs["caching"][0] else 1)
+        self.lanes.slots[:] = np.arange(lanes.slots.size)
+        self.lanes.held[:] = 0
+        self.lanes.extent_start[0], self.lanes.extent_size[0] = 0, self.knobs["num_blocks"][0]
+        self.pool, self.tiers = _make_pools(self.knobs[0])
+        self._point()
+        self._set_free()
         self.records.requests["slot"][lost] = -1
+        self.records.requests["stored"][lost] = 0
         return lost
+
+    def _set_free(self) -> None:
+        """Count all memory as free and nobody as waiting."""
+        start = {
+            "free_blocks": self.knobs["num_blocks"][0],
+            "largest_free": self.knobs["num_blocks"][0],
+            "n_extents": 1,
+            "free_slots": self.lanes.slots.size,
+            "next_leave_s": np.inf,
+            "next_urgent_s": np.inf,
+            "changed": 1,
+        }
+        for name, value in start.items():
+            self.state[name] = value
 
     def start_at(self, now: float) -> None:
         """Let the engine begin at a time [s], without energy for what was before."""
@@ -197,20 +274,17 @@ class Replica:
     def advance(self, until: float = np.inf, stop_when_done: bool = False) -> bool:
         """Run up to `until` [s]; return True when ended requests wait in `take_done`."""
         while True:
-            status = advance(
-                self.tables,
-                self.state,
-                self.knobs,
-                self.pool,
-                self.records,
-                self.lanes,
-                self.rows,
-                until,
-                stop_when_done,
-            )
-            if status != ROWS_FULL:
+            status = advance(*(*self.member, until, stop_when_done))
+            if status not in (ROWS_FULL, NEED_RULES):
                 return bool(self.state["n_done"][0] > 0)
+            self.attend(status)
+
+    def attend(self, status: int) -> None:
+        """Give the loop what it stopped for: room for its log, or rules of the policy."""
+        if status == ROWS_FULL:
             self.more_rows()
+        elif self.policy is not None:
+            ask(self.policy, self.state, self.knobs, self.records.requests, self.lanes)
 
     def _full(self, new: int) -> bool:
         state = self.state[0]

@@ -129,6 +129,11 @@ class Engine(_Section):
     max_model_len: int | None = Field(
         None, ge=2, le=1 << 27, description="longest prompt + output, none = the model's [token]"
     )
+    samples: int = Field(1, ge=1, le=1024, description="answers to each prompt [answer]")
+    lora_adapters: int = Field(0, ge=0, description="LoRA adapters served (not modelled: refused)")
+    structured_output: bool = Field(
+        False, description="answers follow a grammar (not modelled: refused)"
+    )
     host_slowness: FiniteFloat = Field(
         1.0, gt=0, le=100, description="factor on all host times of the profile [1]"
     )
@@ -142,6 +147,8 @@ class Policies(_Section):
     memory: Choice = Field({"name": "paged"}, description="how KV memory is handed out")
     caching: Choice = Field({"name": "prefix-lru"}, description="which prompts are kept")
     admission: Choice = Field({"name": "all"}, description="who is let in")
+    answers: Choice = Field({"name": "none"}, description="whole answers that are known")
+    encoder: Choice = Field({"name": "none"}, description="work of image tokens before the model")
     routing: Choice = Field({"name": "round-robin"}, description="which replica serves")
     placement: Choice = Field(
         {"name": "disaggregated"}, description="where prompts are computed, with prefill pools"

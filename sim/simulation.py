@@ -14,6 +14,7 @@ from sim.deployment import Deployment
 from sim.fleets.arrivals import ClosedLoop
 from sim.fleets.outcome import Outcome
 from sim.fleets.run import serve
+from sim.intake import asked
 from sim.records import request_table, step_table
 from sim.replica import total_gaps
 from sim.scenario import Scenario
@@ -102,6 +103,7 @@ def simulate(
     """
     start = time.process_time()
     table = workload_requests(scenario, base) if requests is None else check_requests(requests)
+    table = asked(scenario, table)
     if len(table) == 0:
         raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
     served = serve(scenario, table, _users(scenario, len(table)), progress)

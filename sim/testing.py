@@ -10,7 +10,7 @@ takes one second, whatever is in it, and the host takes no time at all.
 [(1.0, 3.0)]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -18,14 +18,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from policies.ordering import FirstComeFirstServed
-from policies.rules import Ordering
-from sim.core.layout import SPREADS, StepTables
-from sim.deployment import deploy
+from policies.rules import AdaptiveBatching, Ordering
+from sim.core.layout import SPREADS, Records, StepTables
+from sim.deployment import Deployment, deploy
 from sim.records import to_records
 from sim.replica import Replica
 from sim.scenario import Scenario
 
-__all__ = ["busy_knobs", "busy_tables", "serve", "toy_knobs", "toy_tables"]
+__all__ = [
+    "busy_knobs",
+    "busy_tables",
+    "default_deployment",
+    "serve",
+    "toy_knobs",
+    "toy_tables",
+]
 
 CONTEXTS, CHUNKS = 18, 18  # octaves of the attention grids
 
@@ -38,6 +45,7 @@ POLICY = {
     "num_blocks": 1 << 20,
     "watermark_blocks": 0,
     "caching": 0,
+    "swap_blocks": 0,
     "graph_tokens": 32,
 }
 # The same hardware without limits, and a host whose level never changes.
@@ -45,9 +53,15 @@ QUIET = {"graph_tokens": 1 << 20, "cap_w": 1e9, "level_mean_s": 1e30, "level_hig
 
 
 @lru_cache(maxsize=1)
+def default_deployment() -> Deployment:
+    """Return a replica of the default scenario."""
+    return deploy(Scenario(), longest=4096)
+
+
+@lru_cache(maxsize=1)
 def _real() -> tuple[npt.NDArray[np.void], tuple[str, ...]]:
     """Return the knobs of the default deployment, and the names of its host times."""
-    knobs = deploy(Scenario(), longest=4096).knobs
+    knobs = default_deployment().knobs
     slower = deploy(Scenario().changed({"engine.host_slowness": 2.0}), longest=4096).knobs
     names = knobs.dtype.names or ()
     return knobs, tuple(name for name in names if knobs[name] != slower[name])
@@ -121,8 +135,11 @@ def serve(
     tables: StepTables | None = None,
     *,
     ordering: Ordering | None = None,
+    policy: AdaptiveBatching | None = None,
     seed: int = 0,
     slices: Sequence[float] = (),
+    prepare: Callable[[Records], None] | None = None,
+    records: Records | None = None,
 ) -> Replica:
     """Serve a requests table on one replica.
 
@@ -136,19 +153,30 @@ def serve(
         See `toy_tables`.
     ordering : Ordering, optional
         By default first come, first served.
+    policy : AdaptiveBatching, optional
+        Sets the limits of the steps on the way.
     seed : int
         Of the host's random level.
     slices : sequence of float
         Times at which the replica is advanced on the way to the end [s].
+    prepare : callable, optional
+        Told the records before anything is submitted.
+    records : Records, optional
+        Ready-made records of the table, in place of those that `ordering` gives.
 
     Returns
     -------
     Replica
         Run to its end.
     """
-    records = to_records(table, ordering or FirstComeFirstServed())
+    records = records or to_records(table, ordering or FirstComeFirstServed())
+    if prepare is not None:
+        prepare(records)
+    knobs = knobs.copy()
+    knobs["interactive"] = policy is not None
     longest = int((table["prompt_tokens"] + table["output_tokens"]).max()) if len(table) else 1
-    replica = Replica(tables or toy_tables(), knobs, records, seed, len(table), longest)
+    made = toy_tables() if tables is None else tables
+    replica = Replica(made, knobs, records, seed, len(table), longest, policy)
     replica.submit(np.arange(len(table)))
     for until in sorted(slices):
         replica.advance(until)

@@ -290,9 +290,10 @@ def run_step(
     table_s = gpu_s(
         tables, tokens, even, prefill_attention, decodes, context, squares, logits
     ) * _throttle(state, knobs)
+    table_s += state.extra_s
     if launch == PIECEWISE:
         table_s += knobs.piecewise_gap_s
-    linear = tables.counts[0] * tokens + tables.counts[1] * logits
+    linear = tables.counts[0] * tokens + tables.counts[1] * logits + state.extra_flops
     attention = tables.counts[2] * (pairs + context)
     weights = tables.linear_bytes[even]
     kv = tables.counts[3] * (context + tokens + prefill_tokens)
@@ -300,17 +301,21 @@ def run_step(
     dynamic_j = flop_j + knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
     lead = knobs.graph_lead_s if launch == GRAPH else knobs.eager_lead_s
     dispatched = state.now + host
-    start = max(state.gpu_end, state.now + lead)
+    start = max(state.gpu_end, state.now + lead) + state.copy_s
     _rest(state, knobs, start - state.gpu_end)
     seconds, joules = _run_under_cap(state, knobs, table_s, dynamic_j, flop_j)
     end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
+    end = max(end, start + state.fetch_s)
     _rest(state, knobs, end - start - seconds)
     prefill = prefill_attention + tables.linear_s[even] * prefill_tokens / max(tokens, 1)
+    prefill += state.extra_s
     _account(state, knobs, seconds, joules, min(prefill / table_s, 1.0))
-    gap = end - seconds - state.gpu_end
+    gap = end - seconds - state.gpu_end - state.copy_s
     state.host_wait_s += max(gap, 0.0) if state.in_flight else 0.0
     seen = max(state.gpu_end, dispatched) + knobs.visible_s
     state.gpu_end = end
+    state.copied_s += state.copy_s + state.fetch_s
+    state.copy_s = state.fetch_s = state.extra_s = state.extra_flops = 0.0
     state.step += 1
     state.step_s, state.step_host_s, state.step_j = seconds, host, joules
     state.step_flops, state.step_bytes = linear + attention, weights + kv

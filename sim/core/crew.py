@@ -11,7 +11,8 @@ from numba.typed import List
 from sim.core.blocks import count_hits
 from sim.core.jit import compiled
 from sim.core.layout import Record
-from sim.core.loop import ROWS_FULL, advance
+from sim.core.loop import NEED_RULES, ROWS_FULL, advance
+from sim.core.pointers import ints
 
 __all__ = [
     "LOADS",
@@ -56,13 +57,13 @@ def _fewest_steps(state: Record, requests: Record, lanes: Record) -> int:
     """Return a lower bound of the steps until a request of a member ends."""
     fewest = 1 << 40
     for j in range(state.n_running):
-        request = requests[lanes.running[j]]
+        request = requests[ints(lanes.running)[j]]
         fewest = min(fewest, request.output_tokens - request.emitted)
     for j in range(state.n_waiting):
-        request = requests[lanes.waiting[j]]
+        request = requests[ints(lanes.waiting)[j]]
         fewest = min(fewest, request.output_tokens - request.emitted)
     for j in range(state.next_inbox, state.n_inbox):
-        request = requests[lanes.inbox[j]]
+        request = requests[ints(lanes.inbox)[j]]
         fewest = min(fewest, request.output_tokens - request.emitted)
     return fewest
 
@@ -70,7 +71,7 @@ def _fewest_steps(state: Record, requests: Record, lanes: Record) -> int:
 @compiled
 def advance_all(
     crew: Record, places: Record, until: float, keep_done: bool, quiet: Record, least_s: Record
-) -> int:
+) -> tuple[int, int]:
     """Bring the members at `places` up to a time.
 
     Parameters
@@ -89,24 +90,26 @@ def advance_all(
 
     Returns
     -------
-    int
-        Place of a member whose step log is full (make room, call again), or -1.
+    tuple of int
+        Place of a member that stopped on the way (attend to it, call again), or -1; and why.
     """
     for i in range(places.size):
         place = places[i]
         if quiet[place] >= until:
             continue
-        tables, state_array, knobs, pool, records, lanes, rows = crew[place]
+        tables, state_array, knobs, pool, tiers, records, lanes, rows = crew[place]
         state = state_array[0]
         if state.now < until:
             if not keep_done:
                 state.n_done = 0
-            status = advance(tables, state_array, knobs, pool, records, lanes, rows, until, False)
-            if status == ROWS_FULL:
-                return place
-        steps = _fewest_steps(state, records[0], lanes)
+            status = advance(
+                tables, state_array, knobs, pool, tiers, records, lanes, rows, until, False
+            )
+            if status in (ROWS_FULL, NEED_RULES):
+                return place, status
+        steps = _fewest_steps(state, records[0], lanes[0])
         quiet[place] = state.now + (steps - 2) * least_s[place]
-    return -1
+    return -1, 0
 
 
 @compiled
@@ -117,15 +120,15 @@ def look(crew: Record, places: Record, now: float, loads: Record) -> None:
     it still runs and holds its blocks.
     """
     for i in range(places.size):
-        _, state_array, knob_array, _, records, lanes, _ = crew[places[i]]
-        state, requests = state_array[0], records[0]
+        _, state_array, knob_array, _, _, records, lane_array, _ = crew[places[i]]
+        state, requests, done = state_array[0], records[0], ints(lane_array[0].done)
         loads[i, 0] = state.n_waiting + state.n_inbox - state.next_inbox
         loads[i, 1] = state.n_running
         loads[i, 2] = state.free_blocks
         j = state.n_done - 1
-        while j >= 0 and requests[lanes.done[j]].last_token_s > now:
+        while j >= 0 and requests[done[j]].last_token_s > now:
             loads[i, 1] += 1
-            loads[i, 2] -= requests[lanes.done[j]].computed // knob_array[0].block_size + 1
+            loads[i, 2] -= requests[done[j]].computed // knob_array[0].block_size + 1
             j -= 1
 
 
@@ -140,15 +143,15 @@ def step_left_s(crew: Record, places: Record, now: float, left_s: Record) -> Non
 def queued_tokens(crew: Record, places: Record, tokens: Record) -> None:
     """Fill `tokens` (places,) with the prompt tokens that each member has yet to compute."""
     for i in range(places.size):
-        _, state_array, _, _, records, lanes, _ = crew[places[i]]
-        state, requests = state_array[0], records[0]
+        _, state_array, _, _, _, records, lane_array, _ = crew[places[i]]
+        state, requests, lanes = state_array[0], records[0], lane_array[0]
         total = 0
         for j in range(state.next_inbox, state.n_inbox):
-            total += requests[lanes.inbox[j]].target
+            total += requests[ints(lanes.inbox)[j]].target
         for j in range(state.n_waiting):
-            total += requests[lanes.waiting[j]].target
+            total += requests[ints(lanes.waiting)[j]].target
         for j in range(state.n_running):
-            request = requests[lanes.running[j]]
+            request = requests[ints(lanes.running)[j]]
             total += max(request.target - request.computed - 1, 0)
         tokens[i] = total
 
@@ -157,13 +160,14 @@ def queued_tokens(crew: Record, places: Record, tokens: Record) -> None:
 def cached_tokens(crew: Record, places: Record, index: int, tokens: Record) -> None:
     """Fill `tokens` (places,) with the leading tokens of a request that each member has cached."""
     for i in range(places.size):
-        _, _, knob_array, pool, records, _, _ = crew[places[i]]
+        _, state, knobs, pool, _, records, _, _ = crew[places[i]]
         requests, hashes = records
-        size = knob_array[0].block_size
+        size = knobs[0].block_size
         tokens[i] = 0
-        if knob_array[0].caching:
+        if knobs[0].caching:
             limit = (requests[index].prompt_tokens - 1) // size
-            tokens[i] = size * count_hits(pool, requests, hashes, index, limit, size)[0]
+            hits = count_hits(pool[0], requests, hashes, index, limit, state[0], knobs[0])
+            tokens[i] = size * hits[0]
 
 
 @compiled
@@ -177,23 +181,23 @@ def submit_one(crew: Record, place: int, index: int, since: float, quiet: Record
     int
         DONE, or NO_ROOM: make the member's lists larger and call again.
     """
-    _, state_array, knob_array, _, records, lanes, _ = crew[place]
-    state, knobs, requests = state_array[0], knob_array[0], records[0]
+    _, state_array, knob_array, _, _, records, lane_array, _ = crew[place]
+    state, knobs, requests, lanes = state_array[0], knob_array[0], records[0], lane_array[0]
     here = state.n_waiting + state.n_running + state.n_inbox - state.next_inbox + 1
-    if state.n_inbox >= lanes.inbox.size or here + state.n_done >= lanes.done.size:
+    if state.n_inbox >= lanes.inbox_size or here + state.n_done >= lanes.done_size:
         return NO_ROOM
-    if here >= lanes.waiting.size:
+    if here >= lanes.waiting_size:
         return NO_ROOM
     request = requests[index]
     ready = max(request.arrival_s, since) + knobs.ingest_s
     ready += knobs.ingest_per_token_s * request.prompt_tokens
     request.ready_s = ready
     request.target = request.prompt_tokens + request.scheduled
-    spot = state.n_inbox
-    while spot > state.next_inbox and requests[lanes.inbox[spot - 1]].ready_s > ready:
-        lanes.inbox[spot] = lanes.inbox[spot - 1]
+    spot, inbox = state.n_inbox, ints(lanes.inbox)
+    while spot > state.next_inbox and requests[inbox[spot - 1]].ready_s > ready:
+        inbox[spot] = inbox[spot - 1]
         spot -= 1
-    lanes.inbox[spot] = index
+    inbox[spot] = index
     state.n_inbox += 1
     quiet[place] = -np.inf
     return DONE

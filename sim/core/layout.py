@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 __all__ = [
     "ITL_BINS",
-    "KNOBS",
     "REQUEST",
     "SPREADS",
     "SPREAD_STEP",
@@ -19,12 +18,14 @@ __all__ = [
     "STEP",
     "BlockPool",
     "Floats",
+    "Gate",
     "Integers",
     "Lanes",
     "Record",
     "Records",
     "Status",
     "StepTables",
+    "Tiers",
     "itl_bin_edges",
 ]
 
@@ -48,35 +49,56 @@ class Status:
     NAMES = ("unfinished", "finished", "rejected", "timed_out", "failed", "cancelled")
 
 
+class Gate:
+    """What is decided about a request before the engine sees it; stands in `REQUEST.gate`."""
+
+    OPEN = 0
+    REFUSED = 1  # over its client's rate
+    ANSWERED = 2  # the whole answer is known
+
+
 REQUEST = np.dtype(
     [
+        # what the inner loops touch stands together
+        ("computed", "i8"),  # tokens in the KV cache, counted when scheduled
+        ("target", "i8"),  # tokens to compute before the next output token
+        ("scheduled", "i8"),  # output tokens scheduled
+        ("emitted", "i8"),  # output tokens seen by the client
+        ("prompt_tokens", "i8"),
+        ("output_tokens", "i8"),
+        ("slot", "i8"),  # row of its block list, -1 none
+        ("last_token_s", "f8"),  # when its newest token became visible
         ("arrival_s", "f8"),
         ("ready_s", "f8"),  # when the engine may first see it
         ("admitted_s", "f8"),  # first time in a batch
         ("first_token_s", "f8"),
         ("finish_s", "f8"),
-        ("last_token_s", "f8"),  # when its newest token became visible
         ("order_key", "f8"),  # smaller is served first
-        ("prompt_tokens", "i8"),
-        ("output_tokens", "i8"),
+        ("priority", "i8"),
+        ("client", "i8"),  # number of the client, for fair shares
+        ("background", "i8"),  # 1: fills valleys, is preempted first
+        ("urgent_s", "f8"),  # a background request counts as any other from then on
+        ("timeout_s", "f8"),  # leaves the queue (timed_out) when not admitted by then
+        ("patience_s", "f8"),  # its client leaves (cancelled) without a first token by then
+        ("gate", "i8"),  # decided at the door: see `Gate`
+        ("extra_s", "f8"),  # GPU seconds of its first chunk besides the model, as an encoder's
+        ("extra_flops", "f8"),
+        ("saved_s", "f8"),  # GPU seconds that a cache of encoder outputs saved
         ("cached_tokens", "i8"),  # prompt tokens found in the prefix cache at first admission
-        ("computed", "i8"),  # tokens in the KV cache, counted when scheduled
-        ("target", "i8"),  # tokens to compute before the next output token
-        ("scheduled", "i8"),  # output tokens scheduled
-        ("emitted", "i8"),  # output tokens seen by the client
+        ("dram_tokens", "i8"),  # of them fetched from host memory
+        ("ssd_tokens", "i8"),  # of them fetched from SSD
+        ("stored", "i8"),  # KV tokens kept elsewhere that come back at admission
+        ("swaps", "i8"),  # times its KV blocks went to host memory
         ("preemptions", "i8"),
         ("recomputed_tokens", "i8"),  # work repeated after preemption
         ("given_tokens", "i8"),  # KV tokens that come with it from another replica
         ("retries", "i8"),  # times a replica failed under it
+        ("memory_wait_s", "f8"),  # waited while the head of the queue lacked free blocks
         ("prefix_owner", "i8"),  # request whose leading blocks this one repeats, -1 none
         ("prefix_tokens", "i8"),  # leading tokens shared with prefix_owner
         ("hash_start", "i8"),  # first of its entries in Records.hashes
         ("hash_count", "i8"),
-        ("priority", "i8"),
-        ("slot", "i8"),  # row of its block list, -1 none
         ("status", "i8"),
-        ("memory_wait_s", "f8"),  # waited at the head of the queue for free blocks
-        ("deadline_s", "f8"),  # leaves the queue (timed_out) when not admitted by then
     ]
 )
 
@@ -104,6 +126,17 @@ STATE = np.dtype(
         ("step_bytes", "f8"),
         ("host_wait_s", "f8"),  # GPU waited for the host
         ("memory_blocked_s", "f8"),  # queue head waited for KV blocks
+        ("point_s", "f8"),  # newest scheduling point
+        ("next_leave_s", "f8"),  # a waiting request may leave the queue from then on
+        ("next_urgent_s", "f8"),  # a background request becomes urgent then
+        ("rules_until_s", "f8"),  # the policy's rules hold until then
+        ("copy_s", "f8"),  # the next step waits for copies of KV blocks
+        ("fetch_s", "f8"),  # the same, beside the step
+        ("copied_s", "f8"),  # all of both so far
+        ("extra_s", "f8"),  # GPU seconds and FLOPs of the next step besides the model
+        ("extra_flops", "f8"),
+        ("cache_clock", "f8"),  # rank of the block evicted last
+        ("idle_squares", "f8"),  # sum of squared contexts of padding rows
         ("seed", "u8"),
         ("level_index", "i8"),
         ("step", "i8"),
@@ -111,16 +144,28 @@ STATE = np.dtype(
         ("n_flight", "i8"),
         ("n_emitting", "i8"),
         ("n_batch", "i8"),
-        ("admitting", "i8"),
-        ("blocked", "i8"),  # the head of the queue waits for KV blocks
+        ("blocked", "i8"),  # why the head of the queue waits: see sim.core.schedule
+        ("changed", "i8"),  # 1: queue or batch has other requests than at the last rules
         ("n_running", "i8"),
         ("n_waiting", "i8"),
-        ("n_partial", "i8"),  # running requests whose prompt is not yet computed
+        ("waiting_tokens", "i8"),  # prompt tokens in the queue
         ("n_inbox", "i8"),
         ("next_inbox", "i8"),
+        ("fill_left", "i8"),  # requests that may still join a held batch
+        ("n_padding", "i8"),  # ended requests that stay in a held batch
+        ("padding_context", "i8"),
+        ("n_background", "i8"),  # running requests of the background class
+        ("background_left", "i8"),  # prompt tokens that they may still take of this step
         ("free_blocks", "i8"),
-        ("preempted", "i8"),
+        ("held_blocks", "i8"),  # sum over running requests, shared blocks counted by each
+        ("kv_tokens", "i8"),  # tokens in them
+        ("largest_free", "i8"),  # largest free run of blocks
+        ("n_extents", "i8"),
+        ("preempted", "i8"),  # by the newest step
+        ("displaced", "i8"),  # background requests among them that made room for the queue
         ("preemptions", "i8"),
+        ("swapped_blocks", "i8"),  # in host memory
+        ("swaps", "i8"),
         ("generated", "i8"),
         ("prefilled", "i8"),
         ("finished", "i8"),
@@ -128,74 +173,14 @@ STATE = np.dtype(
         ("resume", "i8"),  # macro-steps that `until` interrupted
         ("free_slots", "i8"),
         ("hit_blocks", "i8"),
+        ("dram_hit_blocks", "i8"),
+        ("ssd_hit_blocks", "i8"),
         ("looked_up_blocks", "i8"),
         ("evictions", "i8"),
+        ("n_evicted", "i8"),  # keys in BlockPool.evicted that wait for the next tier
+        ("demoted_blocks", "i8"),
+        ("releases", "i8"),
         ("n_done", "i8"),  # entries of Lanes.done not yet read by Python
-    ]
-)
-
-KNOBS = np.dtype(
-    [
-        ("max_num_seqs", "i8"),
-        ("max_num_batched_tokens", "i8"),
-        ("long_prefill_token_threshold", "i8"),  # 0 = none
-        ("max_num_partial_prefills", "i8"),
-        ("block_size", "i8"),
-        ("num_blocks", "i8"),
-        ("watermark_blocks", "i8"),
-        ("units", "i8"),  # micro-batches x data-parallel ranks that share a step, 0 = 1
-        ("unit_tokens", "i8"),  # most tokens of one of them
-        ("chunked", "i8"),
-        ("prefill_first", "i8"),  # a step with prompts decodes nothing
-        ("hold", "i8"),  # admit only into an empty batch, and keep it until all are done
-        ("fill_size", "i8"),  # wait for that many requests, or for fill_timeout_s
-        ("fill_timeout_s", "f8"),
-        ("victim", "i8"),  # 0 last admitted, 1 lowest priority, 2 shortest progress
-        ("caching", "i8"),
-        ("reserve", "i8"),  # contiguous: reserve prompt + this many output tokens, 0 = paged
-        ("queue_limit", "i8"),
-        ("every_step", "i8"),  # 1: one row per step
-        ("log_steps", "i8"),  # 0: keep no step log
-        ("fuse", "i8"),  # 0: never take macro-steps
-        ("ingest_s", "f8"),
-        ("ingest_per_token_s", "f8"),
-        ("client_s", "f8"),
-        ("client_per_request_s", "f8"),
-        ("bookkeeping_s", "f8"),
-        ("bookkeeping_per_request_s", "f8"),
-        ("visible_s", "f8"),  # GPU end to output seen
-        ("graph_dispatch_s", "f8"),
-        ("graph_level_share", "f8"),  # part of it that the host's level scales
-        ("graph_lead_s", "f8"),  # schedule to first kernel of a graph step
-        ("piecewise_dispatch_s", "f8"),
-        ("piecewise_gap_s", "f8"),  # GPU time lost between the graph pieces of a step
-        ("eager_dispatch_s", "f8"),
-        ("eager_lead_s", "f8"),
-        ("graph_tokens", "i8"),  # largest captured batch
-        ("level_mean_s", "f8"),  # mean time between changes of the host level
-        ("level_low", "f8"),
-        ("level_high", "f8"),
-        ("level_jitter", "f8"),
-        ("idle_w", "f8"),
-        ("base_w", "f8"),
-        ("j_per_flop", "f8"),  # of 16-bit operands
-        ("flop_scale", "f8"),  # energy of a FLOP of the linear layers against a 16-bit one
-        ("j_per_weight_byte", "f8"),
-        ("j_per_kv_byte", "f8"),
-        ("cap_w", "f8"),
-        ("window_s", "f8"),
-        ("clock_free", "f8"),  # share of the cap below which the clock is always full
-        ("full_clock_gain", "f8"),  # time saved against the table at the full clock
-        ("capped_gain", "f8"),  # time saved against the table at the cap
-        ("full_cap_w", "f8"),  # sustained watts at the TDP; cap_w may be lower
-        ("power_exponent", "f8"),
-        ("time_exponent", "f8"),
-        ("memory_exponent", "f8"),
-        ("ambient_c", "f8"),
-        ("throttle_c", "f8"),
-        ("throttle_per_k", "f8"),  # slowdown per kelvin above it
-        ("kelvin_per_w", "f8"),
-        ("thermal_s", "f8"),
     ]
 )
 
@@ -209,10 +194,13 @@ STEP = np.dtype(
         ("prefill_attention", "f8"),  # causal query-key pairs
         ("decode_requests", "i8"),
         ("decode_context", "i8"),  # of the first step of the row
+        ("padding", "i8"),  # ended requests computed along in a held batch
         ("running", "i8"),
         ("waiting", "i8"),
         ("preempted", "i8"),
         ("free_blocks", "i8"),
+        ("unused_tokens", "i8"),  # room in the running requests' blocks without a token
+        ("largest_free_blocks", "i8"),  # largest free run; all free blocks where memory is paged
         ("gpu_s", "f8"),
         ("host_s", "f8"),
         ("energy_j", "f8"),
@@ -266,7 +254,11 @@ class StepTables(NamedTuple):
 
 
 class BlockPool(NamedTuple):
-    """KV blocks: a doubly linked free list in eviction order, and the prefix-cache index."""
+    """KV blocks: the free ones in eviction order, and the prefix-cache index.
+
+    Least recently used order is a doubly linked list (before, after); any other order is a heap
+    over `rank`, whose arrays have one entry when the list serves.
+    """
 
     before: Integers
     after: Integers
@@ -274,6 +266,17 @@ class BlockPool(NamedTuple):
     key: Integers
     index_key: Integers
     index_block: Integers
+    rank: Floats  # (blocks, 5): score, release number, recompute seconds, uses, last use
+    heap: Integers  # free blocks
+    spot: Integers  # place of each block in the heap
+    evicted: Integers  # keys on their way to the next tier
+
+
+class Tiers(NamedTuple):
+    """Prefix caches below the KV pool, each least recently used."""
+
+    dram: BlockPool
+    ssd: BlockPool
 
 
 class Lanes(NamedTuple):
@@ -282,6 +285,7 @@ class Lanes(NamedTuple):
     running: Integers
     waiting: Integers
     waiting_key: Floats
+    waiting_level: Integers
     inbox: Integers
     flight: Integers  # requests that get a token from the step in flight
     emitting: Integers  # the same for the step being formed
@@ -293,6 +297,9 @@ class Lanes(NamedTuple):
     done: Integers
     phase: Integers  # decoding sequences by context modulo block size
     gaps: Floats  # inter-token-latency histogram
+    served: Floats  # weighted tokens served, by client
+    extent_start: Integers  # free runs of contiguous memory
+    extent_size: Integers
 
 
 class Records(NamedTuple):

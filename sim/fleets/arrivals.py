@@ -1,6 +1,7 @@
 """When requests come: at their times, or when users have read the last answer."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,8 +39,10 @@ def open_arrivals(fleet: Fleet) -> Process:
 class Users:
     """The users of a closed loop."""
 
-    def __init__(self, fleet: Fleet, loop: ClosedLoop) -> None:
-        self.fleet, self.loop = fleet, loop
+    def __init__(
+        self, fleet: Fleet, loop: ClosedLoop, arrive: Callable[[int, float], None]
+    ) -> None:
+        self.fleet, self.loop, self._arrive = fleet, loop, arrive
         self.pending = deque(range(len(fleet.requests.arrival_s)))
 
     def start(self) -> None:
@@ -62,8 +65,6 @@ class Users:
         self._send(index, arrival)
 
     def _send(self, index: int, arrival: float) -> None:
-        requests = self.fleet.records.requests
-        requests["arrival_s"][index] = arrival
-        requests["order_key"][index] = arrival
+        self._arrive(index, arrival)
         self.fleet.requests.arrival_s[index] = arrival
         self.fleet.arrive(index)

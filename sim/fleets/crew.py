@@ -83,13 +83,13 @@ class Crew:
         if exact:
             self.quiet[:] = -np.inf
         while True:
-            full = crew.advance_all(
+            place, why = crew.advance_all(
                 self._members, places, until, self.keep_done, self.quiet, self._least_s
             )
-            if full < 0:
+            if place < 0:
                 return
-            self.replicas[full].more_rows()
-            self.renewed(full)
+            self.replicas[place].attend(why)
+            self.renewed(place)
 
     def _advance_one(self, place: int, until: float) -> None:
         replica = self.replicas[place]

@@ -9,7 +9,6 @@ import pandas as pd
 
 from formats import InputError
 from policies.placement import placement
-from policies.rules import ordering
 from sim.autoscaling import Scaler
 from sim.core.layout import Records
 from sim.deployment import Deployment, deploy
@@ -20,8 +19,10 @@ from sim.fleets.fleet import Fleet, Process, Requests
 from sim.fleets.outcome import Outcome
 from sim.fleets.pool import Pool, pool_scenarios
 from sim.fleets.shared_cache import SharedCache
-from sim.records import to_records, with_second_stages
+from sim.intake import Intake
+from sim.records import with_second_stages
 from sim.replica import Replica
+from sim.rules import adaptive_policy
 from sim.scenario import Scenario
 from sim.streams import stream, stream_seed
 
@@ -82,7 +83,9 @@ def serve(
         A pool does not fit, or nothing serves a class of traffic or a model.
     """
     pools = _pools(scenario, table, deployments or {})
-    records = _records(scenario, table, pools)
+    intake = Intake(scenario, table, pools[0].deployment)
+    records = _records(intake.records, pools)
+    intake.records = records
     fleet = _fleet(scenario, table, pools, records)
     apart = _disaggregation(scenario, fleet)
     if scenario.shared_cache is not None:
@@ -90,7 +93,7 @@ def serve(
     if loop is None and _at_once(scenario, fleet):
         _place_all(fleet)
     else:
-        _start(scenario, fleet, apart, loop, progress)
+        _start(scenario, fleet, apart, loop, progress, intake)
         fleet.env.run(None if np.isinf(fleet.horizon_s) else fleet.horizon_s)
     _finish(fleet, progress)
     whole = records if apart is None else apart.merged()
@@ -110,10 +113,8 @@ def _pools(scenario: Scenario, table: pd.DataFrame, ready: Mapping[str, Deployme
     return pools
 
 
-def _records(scenario: Scenario, table: pd.DataFrame, pools: list[Pool]) -> Records:
-    order = ordering.make(scenario.policies.ordering)
-    objective = np.inf if scenario.slo.ttft_s is None else scenario.slo.ttft_s
-    records = to_records(table, order, objective)
+def _records(records: Records, pools: list[Pool]) -> Records:
+    """Return the records with rows for second stages where prompts are computed apart."""
     apart = any(pool.role == "prefill" for pool in pools)
     return with_second_stages(records) if apart else records
 
@@ -125,7 +126,8 @@ def _fleet(scenario: Scenario, table: pd.DataFrame, pools: list[Pool], records: 
     def make(pool: Pool, place: int) -> Replica:
         made = pool.deployment
         seed = stream_seed(scenario.run.seed, f"host/{place}")
-        return Replica(made.tables, made.knobs, records, seed, FIRST_QUEUE, longest)
+        policy = adaptive_policy(pool.scenario.policies)
+        return Replica(made.tables, made.knobs, records, seed, FIRST_QUEUE, longest, policy)
 
     choices, which = _choices(table, pools)
     columns = Requests(
@@ -206,10 +208,11 @@ def _start(
     apart: Disaggregation | None,
     loop: ClosedLoop | None,
     progress: Progress | None,
+    intake: Intake,
 ) -> None:
     """Start all processes of a fleet."""
     if loop is not None:
-        users = Users(fleet, loop)
+        users = Users(fleet, loop, intake.arrive)
         fleet.at_answer = users.answered
         users.start()
     else:

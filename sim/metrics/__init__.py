@@ -3,7 +3,7 @@
 Lists on the command line, the table of the report and the page follow from the registry.
 """
 
-from sim.metrics import devices, energy, fleet, latency, rates, waits
+from sim.metrics import devices, energy, fleet, latency, queueing, rates, reuse, waits
 from sim.metrics.base import Metric, Observed, distribution, metric, metrics, weighted_percentile
 from sim.metrics.summary import by_group, measure, metric_table, summary
 from sim.metrics.window import Window, mser, observation_window
@@ -24,7 +24,9 @@ __all__ = [
     "metrics",
     "mser",
     "observation_window",
+    "queueing",
     "rates",
+    "reuse",
     "summary",
     "waits",
     "weighted_percentile",

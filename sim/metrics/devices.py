@@ -6,6 +6,7 @@ import pandas as pd
 from hardware.specs import AcceleratorSpec
 from sim.deployment import Deployment
 from sim.metrics.base import Observed, Value, metric
+from sim.metrics.reuse import hit_share
 from workloads.models import ModelSpec
 from workloads.precision import kernel_dtype
 
@@ -142,8 +143,9 @@ def prefix_hit_tokens(seen: Observed) -> Value:
 @metric("prefix_hit_blocks", "1", "share of looked-up KV blocks found, whole run", "cache")
 def prefix_hit_blocks(seen: Observed) -> Value:
     """Return hits over look-ups of full blocks; None where nothing was looked up [1]."""
-    asked = float(seen.result.totals["looked_up_blocks"].sum())
-    return float(seen.result.totals["hit_blocks"].sum()) / asked if asked else None
+    tiers = ("hit_blocks", "dram_hit_blocks", "ssd_hit_blocks")
+    shares = [hit_share(seen, name) for name in tiers]
+    return None if shares[0] is None else sum(share or 0.0 for share in shares)
 
 
 metric("preemptions", "preemption", "times a running request lost its KV blocks", "cache")(

@@ -264,7 +264,7 @@ def block_keys(table, size):
         last[session] = i
         if "hash_ids" in row:
             for b in range(len(row["hash_ids"]) * 512 // size):
-                if b < len(own):
+                if (b + 1) * size <= row["prompt_tokens"]:
                     own[b] = ("hash", int(row["hash_ids"][b * size // 512]), b * size % 512)
         keys.append(own)
     return keys

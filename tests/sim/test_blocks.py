@@ -1,19 +1,33 @@
 """The block pool: least recently used goes first, tails before heads, shared blocks stay."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.core.blocks import allocate, lookup, make_pool, publish, release, share
+from sim.core.jit import compiled
 from sim.core.layout import STATE
+from sim.core.pointers import pool_at
 from sim.testing import serve, toy_knobs
 
 
-def fresh(blocks):
-    state = np.zeros(1, STATE)
-    state["free_blocks"] = blocks
-    return make_pool(blocks), state
+@compiled
+def act(pools, states, knobs, action, block, key):
+    """Do one thing to a pool; return the block it is about, -1 for none."""
+    pool, state, knob = pools[0], states[0], knobs[0]
+    if action == 0:
+        block = allocate(pool, state, knob)
+        publish(pool, block, key, 0, knob)
+    elif action == 1:
+        release(pool, block, state, knob)
+    else:
+        block = lookup(pool, key)
+        if block >= 0:
+            share(pool, block, state, knob)
+    return block
 
 
 class Lru:
@@ -42,26 +56,22 @@ class Lru:
             self.free.append(block)
 
 
-def do(pool, state, plain, held, action, pick):
-    """Take one random action on both pools; return nothing, assert they agree."""
-    record = state[0]
+def do(fast, plain, held, action, pick):
+    """Take one random action on both pools and compare them."""
     if action == 0 and plain.free:
-        block = allocate(pool, record)
+        block = fast(0, 0, pick + 1)
         assert block == plain.allocate()
         held.append(block)
-        key = pick + 1
-        publish(pool, block, key)
-        if plain.find(key) < 0:
-            plain.key[block] = key
+        if plain.find(pick + 1) < 0:
+            plain.key[block] = pick + 1
     elif action == 1 and held:
         block = held.pop(pick % len(held))
-        release(pool, block, record)
+        fast(1, block, 0)
         plain.release(block)
     elif action == 2:
-        found = lookup(pool, pick + 1)
+        found = fast(2, 0, pick + 1)
         assert found == plain.find(pick + 1)
         if found >= 0:
-            share(pool, found, record)
             plain.share(found)
             held.append(found)
 
@@ -72,10 +82,11 @@ def do(pool, state, plain, held, action, pick):
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=200),
 )
 def test_pool_equals_a_plain_list(blocks, actions):
-    pool, state = fresh(blocks)
-    plain, held = Lru(blocks), []
+    pool, state, knobs = make_pool(blocks), np.zeros(1, STATE), toy_knobs(num_blocks=blocks)
+    state["free_blocks"] = blocks
+    plain, held, places = Lru(blocks), [], pool_at(pool)
     for action, pick in actions:
-        do(pool, state.view(np.recarray), plain, held, action, pick)
+        do(partial(act, places, state, knobs), plain, held, action, pick)
         assert state["free_blocks"][0] == len(plain.free)
 
 

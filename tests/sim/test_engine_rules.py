@@ -1,25 +1,10 @@
 """The rules of vLLM V1, traced by hand: every step takes one second, blocks hold four tokens."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from sim.core.layout import Status
 from sim.testing import serve, toy_knobs, toy_tables
-
-
-def requests(*rows):
-    """Return a table of (arrival, prompt, output)."""
-    return pd.DataFrame(rows, columns=["arrival_s", "prompt_tokens", "output_tokens"])
-
-
-def columns(replica, *names):
-    found = [replica.records.requests[name].tolist() for name in names]
-    return found[0] if len(found) == 1 else list(zip(*found, strict=True))
-
-
-def single_steps(replica, *names):
-    return list(zip(*(replica.steps()[name].tolist() for name in names), strict=True))
+from tests.sim.engine_traces import columns, requests, single_steps, statuses
 
 
 def test_one_request():
@@ -153,8 +138,7 @@ def test_macro_steps_are_one_row():
 def test_queue_limit_rejects_the_rest():
     table = requests((0, 4, 2), (0.1, 4, 1), (0.2, 4, 1), (0.3, 4, 1))
     replica = serve(table, toy_knobs(max_num_seqs=1, queue_limit=1))
-    names = [Status.NAMES[s] for s in columns(replica, "status")]
-    assert names == ["finished", "finished", "rejected", "rejected"]
+    assert statuses(replica) == ["finished", "finished", "rejected", "rejected"]
     assert columns(replica, "finish_s")[2:] == [0.2, 0.3]
 
 

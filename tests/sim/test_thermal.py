@@ -5,7 +5,8 @@ import pytest
 
 from sim import Scenario, simulate
 from sim.core import clock
-from sim.core.layout import KNOBS, STATE
+from sim.core.knobs import KNOBS
+from sim.core.layout import STATE
 
 
 def warmed(watts: float, seconds: float, steps: int) -> float:

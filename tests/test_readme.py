@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.contract import check_policy
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -49,6 +51,12 @@ def test_a_policy_of_the_readme_serves(folder):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_policy_of_the_readme_is_short_and_keeps_the_contract():
+    assert len(PYTHON[1].strip().splitlines()) <= 15
+    exec(compile(PYTHON[1], "README.md", "exec"), {"__name__": "readme"})
+    check_policy("ordering", {"name": "shortest-prompt-first"})
 
 
 def test_make_targets_exist():

@@ -8,17 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.comparison import compare
     from sim.planning import plan
     from sim.scenario import Scenario, load_scenario
     from sim.simulation import Result, simulate
     from sim.sweeping import sweep
     from sim.tuning import tune
 
-__all__ = ["Result", "Scenario", "load_scenario", "plan", "simulate", "sweep", "tune"]
+__all__ = ["Result", "Scenario", "compare", "load_scenario", "plan", "simulate", "sweep", "tune"]
 
 _HOMES = {
     "Result": "sim.simulation",
     "Scenario": "sim.scenario",
+    "compare": "sim.comparison",
     "load_scenario": "sim.scenario",
     "plan": "sim.planning",
     "simulate": "sim.simulation",

@@ -82,7 +82,7 @@ def latency_cdf(requests: pd.DataFrame, what: str = "ttft", limit_s: float | Non
     limit_s : float, optional
         Objective, drawn as a rule [s].
     """
-    seconds = np.sort(_latency(requests, what))
+    seconds = np.sort(latencies(requests, what))
     long = bool(seconds.size) and float(seconds[-1]) > LONG_S
     scale, unit = (1.0, "s") if long else (1e3, "ms")
     values, title = seconds * scale, f"{what.upper()} [{unit}]"
@@ -111,7 +111,7 @@ def latency_cdf(requests: pd.DataFrame, what: str = "ttft", limit_s: float | Non
     return layers
 
 
-def _latency(requests: pd.DataFrame, what: str) -> Floats:
+def latencies(requests: pd.DataFrame, what: str) -> Floats:
     first, last, begin = (requests[f"{n}_s"] for n in ("first_token", "finish", "arrival"))
     done = requests["status"] == "finished"
     values = {

@@ -18,6 +18,7 @@ Command = Callable[..., Any]
 # name -> module and function; the order is that of the help
 COMMANDS = {
     "simulate": "sim.cli.simulate:simulate",
+    "compare": "sim.cli.compare:compare",
     "explain": "sim.cli.explain:explain",
     "plan": "sim.cli.plan:plan",
     "sweep": "sim.cli.sweep:sweep",

@@ -12,6 +12,14 @@ __all__ = ["Crew"]
 Places = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 FEW = 4  # replicas up to which one call each is cheaper than compiling a call for all
+NONE = 1 << 59  # limits from here on are no limits
+
+
+def ends_unseen(knobs: np.void) -> bool:
+    """Return whether an engine ends requests that have not got all their tokens."""
+    return bool(min(knobs["queue_limit"], knobs["output_limit"]) < NONE) or bool(
+        np.isfinite(knobs["shed_ttft_s"])
+    )
 
 
 class Crew:
@@ -31,6 +39,7 @@ class Crew:
         self.quiet = np.zeros(0)
         self._least_s = np.zeros(0)
         self._members: object | None = None
+        self._sudden: bool | None = None
         for replica in replicas:
             self._append(replica)
         if len(self.replicas) > FEW:
@@ -49,9 +58,17 @@ class Crew:
         self.replicas.append(replica)
         gain = float(replica.knobs["full_clock_gain"][0])
         least = float(replica.tables.linear_s[1:].min()) * (1.0 - max(gain, 0.0))
-        limited = bool(replica.knobs["queue_limit"][0] < 1 << 59)
-        self._least_s = np.append(self._least_s, 0.0 if limited else least)
+        sudden = ends_unseen(replica.knobs[0]) or self._sudden_ends(replica)
+        self._least_s = np.append(self._least_s, 0.0 if sudden else least)
         self.quiet = np.append(self.quiet, -np.inf)
+
+    def _sudden_ends(self, replica: Replica) -> bool:
+        """Return whether any request may end otherwise than by its last token."""
+        if self._sudden is None:
+            requests = replica.records.requests
+            limits = np.minimum(requests["timeout_s"], requests["patience_s"])
+            self._sudden = bool(np.isfinite(limits).any() or requests["gate"].any())
+        return self._sudden
 
     def _join(self) -> None:
         from sim.core import crew  # compiled for all replicas together: not for a few

@@ -479,4 +479,5 @@ def main():
             fn()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,6 @@ import random
 import sys
 from pathlib import Path
 
-OUT = Path(sys.argv[1])
 LENGTHS = "conv_lengths.csv"
 
 COMMON = {
@@ -89,13 +88,13 @@ QWEN30B_A3B = {
 }
 
 
-def poisson(name, rate, seconds, seed, **kw):
+def poisson(name, rate, seconds, seed, file=LENGTHS, **kw):
     return {
         "name": name,
         "kind": "poisson",
         "rate": rate,
         "seconds": seconds,
-        "lengths": LENGTHS,
+        "lengths": file,
         "seed": seed,
         **kw,
     }
@@ -331,12 +330,18 @@ PLANS = [
 ]
 
 
+def write(out, plans):
+    for plan in plans:
+        (out / f"{plan['name']}.json").write_text(json.dumps(plan, indent=1))
+
+
 def main():
-    OUT.mkdir(parents=True, exist_ok=True)
-    lengths(OUT / LENGTHS, sys.argv[2])
-    turns(OUT / "turns_b.csv")
-    for plan in PLANS:
-        (OUT / f"{plan['name']}.json").write_text(json.dumps(plan, indent=1))
+    out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    lengths(out / LENGTHS, sys.argv[2])
+    turns(out / "turns_b.csv")
+    write(out, PLANS)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@
 
 requests, steps, power and marks get the columns run and workload, their times start at the workload's start; warm-up and traced
 workloads are left out. kernel_traces: run, trace, kind, steps, position, kernel, start_us, us: the kernels from a step's embedding
-to the next step's (medians over the trace's steps of that kind with the most common kernel sequence). traced_steps: their steps.
+to the next step's (medians over the trace's steps of that kind with the most common kernel sequence). traced_steps: their steps. drafts: the requests that verified drafts, of runs with speculation.
 """
 
 import sys
@@ -72,10 +72,21 @@ def trace_rows(run, kernels, steps):
     return pd.concat(out)
 
 
+def traces(run, read):
+    """The tables of the traced steps."""
+    steps = read("kernel_steps")
+    times = ["t_schedule", "t_output", "t_enter"]
+    return {
+        "kernel_traces": trace_rows(run, read("kernels"), steps),
+        "traced_steps": steps.rename(columns={"profile": "trace"}).drop(columns=times),
+    }
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     tables = {
-        k: [] for k in ("requests", "steps", "power", "marks", "kernel_traces", "traced_steps")
+        k: []
+        for k in ("requests", "steps", "power", "marks", "kernel_traces", "traced_steps", "drafts")
     }
     for arg in sys.argv[2:]:
         run, folder = arg.split("=", 1)
@@ -88,17 +99,19 @@ def main():
             "marks": marks[marks.workload.map(kept)].assign(
                 end=lambda m: (m.end - m.start).round(4), start=0.0
             ),
-            "kernel_traces": trace_rows(run, read("kernels"), read("kernel_steps")),
-            "traced_steps": read("kernel_steps")
-            .rename(columns={"profile": "trace"})
-            .drop(columns=["t_schedule", "t_output", "t_enter"]),
         }
+        if (Path(folder) / f"{run}_kernels.csv").exists():
+            one |= traces(run, read)
+        if (Path(folder) / f"{run}_drafts.csv").exists():
+            one["drafts"] = windows(marks, read("drafts"), "t_schedule", 0.05, 0.02)
         for k, v in one.items():
             if "run" not in v.columns:
                 v = v.copy()
                 v.insert(0, "run", run)
             tables[k].append(v)
     for k, v in tables.items():
+        if not v:
+            continue
         t = pd.concat(v)
         t.to_csv(
             OUT / f"{k}.csv.gz",

@@ -8,7 +8,9 @@ A workload is one of
   {"name", "kind": "poisson", "rate": R, "seconds": S, "lengths": FILE, "seed": K}  open loop, lengths drawn from a CSV
   {"name", "kind": "replay", "file": FILE}   CSV arrival_s,prompt_tokens,output_tokens[,session,prefix_tokens]
   {"name", "kind": "closed", "concurrency": C, "requests": N, "prompt": P, "output": O}  fixed concurrency
-A workload with "profile": {"steps": N, "when": "decode" | "any", "batch": B} also traces the kernels of N steps (step_log.py).
+  {"name", "kind": "mixed", "batch": B, "prompt": P, "output": O, "chunks": [Q, ...], "after_s": A, "every_s": E}  a static
+      batch, and beside its decoding one more prompt of Q tokens every E seconds from A on
+A workload with "profile": {"steps": N, "when": "decode" | "any" | "mixed", "batch": B} also traces the kernels of N steps (step_log.py).
 
 Writes requests.csv: workload,request,arrival_s,first_token_s,finish_s,prompt_tokens,output_tokens,cached_tokens
        steps.csv (step_log.py), marks.csv: workload,start,end (time.monotonic), power.csv: t,watts,sm_mhz,temp_c,gpu_util,energy_mj
@@ -81,6 +83,11 @@ def requests_of(w, rng):
         return [dict(at=0.0, p=w["prompt"], o=w["output"]) for _ in range(w["batch"])]
     if kind == "closed":
         return [dict(at=0.0, p=w["prompt"], o=w["output"]) for _ in range(w["requests"])]
+    if kind == "mixed":
+        late = [
+            dict(at=w["after_s"] + i * w["every_s"], p=q, o=2) for i, q in enumerate(w["chunks"])
+        ]
+        return [dict(at=0.0, p=w["prompt"], o=w["output"]) for _ in range(w["batch"])] + late
     if kind == "poisson":
         rows = [(int(a), int(b)) for a, b in csv.reader(open(w["lengths"]))]
         rng2 = random.Random(w["seed"])

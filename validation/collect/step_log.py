@@ -16,8 +16,15 @@ Columns (times are time.monotonic() seconds of the engine process):
   host_ms     host time of the step's dispatch: worker execute_model + sample_tokens
   gpu_ms      GPU time from the step's first to its last work on the compute stream (holds the gaps while the GPU waits for the host)
   gpu_gap_ms  GPU time between the previous step's end and this step's start (-1: no previous step)
+  n_drafting  requests that verified drafted tokens in this step (speculation; 0 without)
+  n_drafted   drafted tokens verified in this step
+  n_accepted  of those, accepted
 
-A file named by the environment variable PROFILE_TRIGGER holding {"name", "steps", "when": "decode" | "any", "batch"} starts a
+With speculation gpu_ms ends before the tokens come back to the host and the next drafts are proposed there, and
+<STEP_LOG without _steps.csv>_drafts.csv has a row for every request that verified drafts in a step: t_schedule,request,
+context,drafted,accepted. Its engine schedules in step with the GPU: plans name SyncStepLogScheduler.
+
+A file named by the environment variable PROFILE_TRIGGER holding {"name", "steps", "when": "decode" | "any" | "mixed", "batch"} starts a
 kernel trace at the next step that fits; its rows go to <STEP_LOG without _steps.csv>_kernels.csv: profile,kernel,start_us,us and
 <...>_kernel_steps.csv: profile, then the step's columns.
 """
@@ -28,17 +35,19 @@ import os
 import time
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 
 HEADER = (
     "t_schedule,t_output,n_prefill,prefill_tokens,prefill_attn,n_decode,decode_context,"
-    "n_running,n_waiting,n_preempted,kv_usage,t_enter,decode_context_max,host_ms,gpu_ms,gpu_gap_ms\n"
+    "n_running,n_waiting,n_preempted,kv_usage,t_enter,decode_context_max,host_ms,gpu_ms,gpu_gap_ms,"
+    "n_drafting,n_drafted,n_accepted\n"
 )
 
 
 class GpuClock:
     """Wraps the worker's execute_model and sample_tokens with host timers and CUDA events."""
 
-    def __init__(self):
+    def __init__(self, speculative=False):
         self.steps = []  # [host_s, start event, end event] of dispatched steps, oldest first
         self.current = None
         self.last_end = None
@@ -48,6 +57,8 @@ class GpuClock:
 
             self.torch = torch
             self.wrap(Worker)
+            if speculative:
+                self.end_before_drafting()
         except Exception as e:
             print("no GPU step times:", type(e).__name__, e, flush=True)
 
@@ -73,12 +84,25 @@ class GpuClock:
             out = sample(w, grammar_output)
             if me.current is not None:
                 me.current[0] += time.monotonic() - t
-                me.current[2] = me.event()
+                me.current[2] = me.current[2] or me.event()
                 me.steps.append(me.current)
                 me.current = None
             return out
 
         worker.execute_model, worker.sample_tokens = execute_model, sample_tokens
+
+    def end_before_drafting(self):
+        """Put a step's end event before the tokens are copied to the host, where the next drafts are proposed."""
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        keep, me = GPUModelRunner._bookkeeping_sync, self
+
+        def bookkeeping(runner, *args, **kwargs):
+            if me.current is not None:
+                me.current[2] = me.event()
+            return keep(runner, *args, **kwargs)
+
+        GPUModelRunner._bookkeeping_sync = bookkeeping
 
     def pop(self):
         """(host_ms, gpu_ms, gpu_gap_ms) of the oldest step, after its end; -1 where unknown."""
@@ -113,7 +137,9 @@ class Tracer:
             os.remove(self.trigger)
         if self.job is None:
             return
-        if self.job["when"] == "any" or (not n_prefill and n_decode >= self.job.get("batch", 1)):
+        full = n_decode >= self.job.get("batch", 1)
+        wanted = {"any": True, "decode": not n_prefill and full, "mixed": n_prefill and full}
+        if wanted[self.job["when"]]:
             self.start()
 
     def start(self):
@@ -160,17 +186,23 @@ class Tracer:
         return self.prof is not None
 
 
-class StepLogScheduler(AsyncScheduler):
+class StepLog:
+    """What a scheduler class gets on top of vLLM's."""
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         path = os.environ["STEP_LOG"]
         self._log = open(path, "w", buffering=1 << 16)
         self._log.write(HEADER)
         self._open_steps = {}
-        self._clock = GpuClock()
+        self._clock = GpuClock(self.num_spec_tokens > 0)
         self._tracer = Tracer(path.replace("_steps.csv", ""))
         self._traced = open(path.replace("_steps.csv", "_kernel_steps.csv"), "w", buffering=1)
         self._traced.write("profile," + HEADER)
+        self._drafts = None
+        if self.num_spec_tokens:
+            self._drafts = open(path.replace("_steps.csv", "_drafts.csv"), "w", buffering=1 << 16)
+            self._drafts.write("t_schedule,request,context,drafted,accepted\n")
 
     def schedule(self, *args, **kwargs):
         enter = time.monotonic()
@@ -181,11 +213,12 @@ class StepLogScheduler(AsyncScheduler):
             before = {r.req_id: r.num_computed_tokens for r in out.scheduled_new_reqs}
             cached = out.scheduled_cached_reqs
             before.update(zip(cached.req_ids, cached.num_computed_tokens))
+            drafts = out.scheduled_spec_decode_tokens
             for req_id, q in out.num_scheduled_tokens.items():
                 ctx = before.get(req_id, 0)
                 request = self.requests.get(req_id)
                 prompt = request.num_prompt_tokens if request is not None else 0
-                if q == 1 and ctx >= prompt:
+                if q == 1 + len(drafts.get(req_id, ())) and ctx >= prompt:
                     n_decode += 1
                     decode_context += ctx
                     longest = max(longest, ctx)
@@ -200,6 +233,7 @@ class StepLogScheduler(AsyncScheduler):
                 name,
                 enter,
                 longest,
+                {r: before.get(r, 0) for r in drafts},
                 time.monotonic(),
                 n_prefill,
                 prefill_tokens,
@@ -217,16 +251,37 @@ class StepLogScheduler(AsyncScheduler):
         now = time.monotonic()
         row = self._open_steps.pop(id(scheduler_output), None)
         if row is not None:
-            name, enter, longest, t, *rest = row
+            name, enter, longest, contexts, t, *rest = row
+            counts = self._count_drafts(t, contexts, scheduler_output, model_runner_output)
             host, gpu, gap = self._clock.pop()
             line = f"{t:.6f},{now:.6f}," + ",".join(
                 f"{x:.4f}" if isinstance(x, float) else str(x) for x in rest
             )
-            line += f",{enter:.6f},{longest},{host:.4f},{gpu:.4f},{gap:.4f}\n"
+            line += f",{enter:.6f},{longest},{host:.4f},{gpu:.4f},{gap:.4f},{counts}\n"
             self._log.write(line)
             if name:
                 self._traced.write(f"{name},{line}")
         result = super().update_from_output(scheduler_output, model_runner_output)
         if not self.running and not self.waiting:
             self._log.flush()
+            if self._drafts:
+                self._drafts.flush()
         return result
+
+    def _count_drafts(self, t, contexts, scheduler_output, model_runner_output):
+        """Log what became of each request's drafts; n_drafting,n_drafted,n_accepted of the step."""
+        drafted = accepted = 0
+        place, tokens = model_runner_output.req_id_to_index, model_runner_output.sampled_token_ids
+        for req_id, ids in scheduler_output.scheduled_spec_decode_tokens.items():
+            kept = max(0, len(tokens[place[req_id]]) - 1) if req_id in place else 0
+            drafted, accepted = drafted + len(ids), accepted + kept
+            self._drafts.write(f"{t:.6f},{req_id},{contexts[req_id]},{len(ids)},{kept}\n")
+        return f"{len(contexts)},{drafted},{accepted}"
+
+
+class StepLogScheduler(StepLog, AsyncScheduler):
+    """The scheduler of an engine with two steps in flight."""
+
+
+class SyncStepLogScheduler(StepLog, Scheduler):
+    """The scheduler of an engine that waits for a step before it forms the next."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from formats import InputError, Quantity, read_toml
 from hardware.specs import AcceleratorSpec
 
-__all__ = ["PowerModel", "power_model", "precision_scale"]
+__all__ = ["PowerModel", "PowerShares", "power_model", "power_shares", "precision_scale"]
 
 SHARES = Path(__file__).parent / "data" / "power.toml"
 
@@ -55,7 +55,8 @@ def precision_scale(precision: str) -> float:
 
 
 @lru_cache(maxsize=1)
-def _shares() -> PowerShares:
+def power_shares() -> PowerShares:
+    """Return the constants of the power model, each with kind and source."""
     return read_toml(SHARES, PowerShares)
 
 
@@ -80,7 +81,7 @@ def power_model(spec: AcceleratorSpec, cap_w: float | None = None) -> "PowerMode
     >>> round(power_model(load_accelerator("h200-sxm")).watts(0.0, 3.1e12) / 470, 1)
     1.0
     """
-    shares, tdp = _shares(), spec.tdp_w
+    shares, tdp = power_shares(), spec.tdp_w
     idle = spec.power.idle_context_w or spec.power.idle_w
     limit = tdp if cap_w is None else cap_w
     if not idle.value < limit <= tdp:

@@ -1,7 +1,7 @@
 """Simulate a scenario: make its requests, run its replicas, return tables."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +69,7 @@ def simulate(
     requests: pd.DataFrame | None = None,
     base: Path = Path(),
     progress: Progress | None = None,
+    deployments: Mapping[str, Deployment] | None = None,
 ) -> Result:
     """Simulate a scenario.
 
@@ -82,6 +83,8 @@ def simulate(
         Folder that relative paths of the scenario start from.
     progress : callable, optional
         Called now and then with the share of requests that have ended [0..1].
+    deployments : mapping of str to Deployment, optional
+        Ready-made deployments by name of pool ("all" without pools), in place of the scenario's.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def simulate(
     table = asked(scenario, table)
     if len(table) == 0:
         raise InputError("the workload has no requests", "[workload]", repair="raise its duration")
-    served = serve(scenario, table, _users(scenario, len(table)), progress)
+    served = serve(scenario, table, _users(scenario, len(table)), progress, deployments)
     made = {pool.section.name: pool.deployment for pool in served.pools}
     return Result(
         scenario,

@@ -52,7 +52,8 @@ def _show(result: "PlanResult", out: Path | None, as_json: bool) -> None:
     typer.echo(f"{result.file.name}: {headline(result)}\n")
     shown = shortlist(result)
     print_table(*option_rows(result, shown))
-    typer.echo(f"{len(shown)} of {len(result.options)} options: each candidate at its best.\n")
+    count = f"{len(shown)} of {len(result.options)} options"
+    typer.echo(f"{count}: every way to have the best candidate, the others at their best.\n")
     for sentence in sentences(result):
         typer.echo(f"- {sentence}")
     for name, fault in result.faults.items():

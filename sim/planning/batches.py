@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sim.planning.demand import Batch
 from sim.planning.load import WEEK_H, batch_part, batch_week
 from sim.planning.phases import Phases, phases
+from sim.planning.ready import Ready
 from sim.planning.trial import mean_tokens
 from sim.scenario import Scenario
 from sim.simulation import simulate
@@ -66,7 +67,7 @@ class BatchRate:
         return np.asarray(asked / (self.rate_per_s * HOUR_S))
 
 
-def batch_rate(scenario: Scenario, batch: Batch, count: int, seed: int) -> BatchRate:
+def batch_rate(scenario: Scenario, batch: Batch, count: int, seed: int, ready: Ready) -> BatchRate:
     """Simulate requests of a batch class that all wait for one replica.
 
     Parameters
@@ -79,6 +80,8 @@ def batch_rate(scenario: Scenario, batch: Batch, count: int, seed: int) -> Batch
         Requests to simulate.
     seed : int
         Seed of their lengths.
+    ready : Ready
+        Deployments that are there already.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def batch_rate(scenario: Scenario, batch: Batch, count: int, seed: int) -> Batch
         The model or the longest request does not fit.
     """
     requests = make_requests(batch_part(batch, count), Streams.of_seed(seed))
-    result = simulate(scenario, requests)
+    result = simulate(scenario, requests, deployments=ready.of(scenario, requests))
     ends = np.sort(result.requests["finish_s"].dropna().to_numpy(np.float64))
     first, last = int(0.2 * (ends.size - 1)), int(0.8 * (ends.size - 1))
     rate = (last - first) / max(ends[last] - ends[first], 1e-9)

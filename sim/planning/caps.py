@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from sim.planning.rating import Bench, saturation_rate
+from sim.planning.rating import Bench
 from sim.planning.trial import Trial
 
 __all__ = ["COLUMNS", "cap_curve"]
@@ -49,8 +49,7 @@ def _row(bench: Bench, rate: float, replicas: int, share: float) -> list[float |
 
 
 def _saturation(bench: Bench, cap_w: float) -> float:
-    scenario = bench.scenario.changed({"hardware.power_cap_w": cap_w})
-    return min(saturation_rate(scenario, bench.overload()), bench.bound.most)
+    return bench.saturation_of(bench.scenario.changed({"hardware.power_cap_w": cap_w}))
 
 
 def _spare(trial: Trial) -> float:

@@ -265,7 +265,8 @@ CHARTS: dict[str, tuple[str, str, Maker]] = {
     ),
     "caps": (
         "Power limits",
-        "Throughput that is left under a limit on each accelerator.",
+        "Throughput that is left under a limit on each accelerator. How a lower clock slows work "
+        "is an assumption (power_exponent, memory_exponent in the appendix).",
         cap_chart,
     ),
 }

@@ -10,7 +10,7 @@ from sim.planning.model_error import capacity_error
 from sim.planning.money import Pricing
 from sim.planning.options import Option, doubts, evaluate, tornado
 from sim.planning.planfile import PlanFile, load_plan
-from sim.planning.prices import Ledger, SitePrices, api_prices, candidate_prices
+from sim.planning.prices import Ledger, SitePrices, api_prices, candidate_prices, note_power
 from sim.planning.rated import Fault, Rating
 from sim.planning.raters import fingerprint, rate_all
 from sim.planning.result import PlanResult
@@ -74,6 +74,7 @@ def plan(
     if not fitting:
         raise _nothing_fits(options, faults)
     best = min(fitting, key=lambda option: option.present)
+    note_power(ledger)
     tell(RATED, "sampling worlds")
     sample = _sample(file, [o.rating for o in options], ledger)
     result = PlanResult(

@@ -5,13 +5,21 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from formats import InputError
+from formats import InputError, Quantity
 from hardware.costs import Cost, convert, cost, costs
 from hardware.economics import in_price_year, spot_rate
+from hardware.power import power_shares
 from sim.planning.planfile import PlanFile
 from sim.planning.supply import Candidate
 
-__all__ = ["Assumption", "CandidatePrices", "Ledger", "SitePrices", "candidate_prices"]
+__all__ = [
+    "Assumption",
+    "CandidatePrices",
+    "Ledger",
+    "SitePrices",
+    "candidate_prices",
+    "note_power",
+]
 
 GIVEN = "plan file"
 
@@ -99,6 +107,16 @@ class Ledger:
         return pd.DataFrame(
             [[getattr(row, name) for name in columns] for row in rows], columns=list(columns)
         )
+
+
+def note_power(ledger: Ledger) -> None:
+    """Write down the constants that watts and power limits rest on, with kind and source."""
+    shares = power_shares()
+    for name in type(shares).model_fields:
+        found = getattr(shares, name)
+        if isinstance(found, Quantity):
+            source = f"{found.source}; {found.note}" if found.note else found.source
+            ledger.note(f"power {name}", found.value, found.unit, found.kind, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sim.planning.curves import MixSurface, PowerCurve
 from sim.planning.load import Load
 from sim.planning.planfile import PlanFile
 from sim.planning.rating import Bench, Capacity, class_work
+from sim.planning.ready import Ready
 from sim.planning.supply import Candidate
 from sim.planning.trial import Trial
 from sim.scenario import Scenario
@@ -153,21 +154,22 @@ def rate(candidate: Candidate, load: Load, file: PlanFile) -> Rating | Fault:
     Rating or Fault
         A fault where the model does not fit, or no rate is low enough for the objectives.
     """
+    ready = Ready()
     try:
-        batches = _batches(candidate, file)
+        batches = _batches(candidate, file, ready)
         if not load.classes:
             return _batch_only(candidate, batches, file)
-        work = class_work(candidate, load, file.search)
+        work = class_work(candidate, load, file.search, ready)
     except InputError as e:
         limit = "memory" if "does not fit" in str(e) else "design"
         return Fault(limit, str(e), e.repair)
-    return _rate_traffic(candidate, load, file, work, batches)
+    return _rate_traffic(candidate, load, file, work, batches, ready)
 
 
-def _batches(candidate: Candidate, file: PlanFile) -> tuple[BatchRate, ...]:
+def _batches(candidate: Candidate, file: PlanFile, ready: Ready) -> tuple[BatchRate, ...]:
     search = file.search
     scenario = Scenario().changed(candidate.changes() | {"run.seed": search.seed})
-    return tuple(batch_rate(scenario, one, search.requests, search.seed) for one in file.batch)
+    return tuple(batch_rate(scenario, b, search.requests, search.seed, ready) for b in file.batch)
 
 
 def _batch_only(candidate: Candidate, batches: tuple[BatchRate, ...], file: PlanFile) -> Rating:
@@ -198,10 +200,11 @@ def _rate_traffic(
     file: PlanFile,
     work: Floats,
     batches: tuple[BatchRate, ...],
+    ready: Ready,
 ) -> Rating | Fault:
     rates, quarter = load.peak(work)
     shares = rates / rates.sum()
-    bench = Bench(candidate, load, file.search, shares)
+    bench = Bench(candidate, load, file.search, shares, ready)
     capacity = bench.capacity(file.search.replicas)
     if capacity.rate_per_s == 0:
         return _latency_fault(bench)

@@ -5,6 +5,7 @@ hold, found by bisection. The grid depends on the design and the mix of requests
 stricter objective can never find a larger capacity.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,10 +14,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from formats import InputError
-from sim.deployment import Deployment, deploy
+from sim.deployment import Deployment
 from sim.planning.bound import Bound, Mix
 from sim.planning.load import Load
 from sim.planning.planfile import Search
+from sim.planning.ready import Ready
 from sim.planning.supply import Candidate
 from sim.planning.trial import Trial, run_trial
 from sim.scenario import Scenario, Slo
@@ -32,7 +34,11 @@ OVERLOAD = 1.5  # times the bound
 STAY = 6.0  # a trial lasts that many times a mean request at least
 
 
-def saturation_rate(scenario: Scenario, requests: pd.DataFrame) -> float:
+def saturation_rate(
+    scenario: Scenario,
+    requests: pd.DataFrame,
+    deployments: Mapping[str, Deployment] | None = None,
+) -> float:
     """Return the requests/s that come out of a deployment when more are always waiting.
 
     The middle three fifths of the requests count, in order of their end.
@@ -43,8 +49,11 @@ def saturation_rate(scenario: Scenario, requests: pd.DataFrame) -> float:
         What to deploy.
     requests : DataFrame
         Requests that come faster than they can be served.
+    deployments : mapping of str to Deployment, optional
+        Ready-made, by name of pool.
     """
-    finish = simulate(scenario, requests).requests["finish_s"].dropna()
+    served = simulate(scenario, requests, deployments=deployments)
+    finish = served.requests["finish_s"].dropna()
     ends = np.sort(finish.to_numpy(np.float64))
     if ends.size < 5:
         return 0.0
@@ -84,12 +93,15 @@ class Bench:
         Sizes of trials.
     shares : ndarray, shape (K,)
         Part of each class in the requests, sum 1.
+    ready : Ready
+        Deployments that trials of the candidate have built.
     """
 
     candidate: Candidate
     load: Load
     search: Search
     shares: Floats
+    ready: Ready = field(default_factory=Ready, repr=False)
     _trials: dict[tuple[int, float, float | None], Trial] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -105,8 +117,8 @@ class Bench:
     @cached_property
     def deployment(self) -> Deployment:
         """One replica: memory, step tables, knobs."""
-        lengths = self.table["prompt_tokens"] + self.table["output_tokens"]
-        return deploy(self.scenario, int(lengths.max()))
+        (made,) = self.ready.of(self.scenario, self.table).values()
+        return made
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -127,7 +139,13 @@ class Bench:
     @cached_property
     def saturation(self) -> float:
         """Requests/s of one replica that always has work [request/s]."""
-        return min(saturation_rate(self.scenario, self.overload()), self.bound.most)
+        return self.saturation_of(self.scenario)
+
+    def saturation_of(self, scenario: Scenario) -> float:
+        """Return the same under another power limit [request/s]."""
+        requests = self.overload()
+        ready = self.ready.of(scenario, requests)
+        return min(saturation_rate(scenario, requests, ready), self.bound.most)
 
     def overload(self) -> pd.DataFrame:
         """Return requests that come faster than one replica can serve them."""
@@ -163,7 +181,9 @@ class Bench:
                 changes["hardware.power_cap_w"] = cap_w
             if replicas > 1 and "routing" not in self.candidate.offer.policies:
                 changes["policies.routing"] = {"name": "least-outstanding"}
-            trial = run_trial(self.scenario.changed(changes), requests, self.slos, duration)
+            scenario = self.scenario.changed(changes)
+            ready = self.ready.of(scenario, requests)
+            trial = run_trial(scenario, requests, self.slos, duration, ready)
             self._trials[key] = trial
         return self._trials[key]
 
@@ -200,7 +220,7 @@ class Bench:
         return Capacity(0.0 if low < 0 else float(self.grid[low]), at, above)
 
 
-def class_work(candidate: Candidate, load: Load, search: Search) -> Floats:
+def class_work(candidate: Candidate, load: Load, search: Search, ready: Ready) -> Floats:
     """Return the time of a replica that one request of each class takes, by the bound.
 
     Returns
@@ -218,7 +238,7 @@ def class_work(candidate: Candidate, load: Load, search: Search) -> Floats:
         shares = np.zeros(work.size)
         shares[k] = 1.0
         try:
-            work[k] = 1.0 / Bench(candidate, load, search, shares).bound.most
+            work[k] = 1.0 / Bench(candidate, load, search, shares, ready).bound.most
         except InputError as e:
             raise InputError(f"{candidate.name} cannot serve {one.name}: {e}") from None
     return work

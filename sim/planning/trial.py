@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sim.deployment import Deployment
 from sim.planning.phases import Phases, phases
 from sim.scenario import Scenario, Slo
 from sim.simulation import Result, simulate
@@ -108,7 +109,11 @@ class Trial:
 
 
 def run_trial(
-    scenario: Scenario, requests: pd.DataFrame, slos: Mapping[str, Slo], duration_s: float
+    scenario: Scenario,
+    requests: pd.DataFrame,
+    slos: Mapping[str, Slo],
+    duration_s: float,
+    deployments: Mapping[str, Deployment] | None = None,
 ) -> Trial:
     """Simulate requests on a scenario and judge those in the middle of the time.
 
@@ -122,8 +127,10 @@ def run_trial(
         Objectives by class.
     duration_s : float
         Time of arrivals [s].
+    deployments : mapping of str to Deployment, optional
+        Ready-made, by name of pool.
     """
-    result = simulate(scenario, requests)
+    result = simulate(scenario, requests, deployments=deployments)
     replicas = scenario.hardware.replicas
     start, end = EDGE * duration_s, (1 - EDGE) * duration_s
     seen = result.requests[result.requests["arrival_s"].between(start, end)]

@@ -68,6 +68,11 @@ def sentences(result: PlanResult) -> Iterable[str]:
         yield f"A request of {key} costs {cost:.3g} {coin}."
     for key, cost in best.per_user_month.items():
         yield f"A user of {key} costs {cost:.3g} {coin} a month."
+    if best.rating.candidate.power_cap_w is not None:
+        yield (
+            f"Its power limit of {best.rating.candidate.power_cap_w:g} W slows work by an assumed "
+            "law, not a measured one (power_exponent and memory_exponent in the assumptions)."
+        )
     factor = result.tornado.iloc[0]
     yield (
         f"What matters most is {factor['factor']}: between its P10 and P90 the cost goes from "
@@ -102,8 +107,8 @@ def option_rows(result: PlanResult, options: Sequence[Option]) -> tuple[list[str
                 str(int(option.fleet.replicas[0].max())),
                 str(int(option.fleet.nodes[0].max())),
                 f"{option.present:,.0f}",
-                f"{doubt['present_p10']:,.0f}",
-                f"{doubt['present_p90']:,.0f}",
+                f"{doubt['present_p10']:,.0f}" if option.fits else "-",
+                f"{doubt['present_p90']:,.0f}" if option.fits else "-",
                 f"{100 * doubt['cheapest']:.0f} %",
                 f"{option.per_million['input']:.3g}",
                 f"{option.per_million['output']:.3g}",

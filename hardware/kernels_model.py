@@ -23,7 +23,13 @@ class KernelModel(AttentionTimes):
     """Times of kernels on one accelerator; every method takes arrays and returns seconds."""
 
     def gemm(
-        self, m: ArrayLike, n: int, k: int, dtype: str, weight_bytes: float | None = None
+        self,
+        m: ArrayLike,
+        n: int,
+        k: int,
+        dtype: str,
+        weight_bytes: float | None = None,
+        activation_bytes: float | None = None,
     ) -> Array:
         """Return the time of a linear layer Y[m,n] = X[m,k] W[n,k]^T [s].
 
@@ -38,6 +44,8 @@ class KernelModel(AttentionTimes):
             ...
         weight_bytes : float, optional
             Bytes of a weight, where other than usual for the type (scales of smaller groups).
+        activation_bytes : float, optional
+            Bytes of an input that memory moves, where other than usual (overlapping windows).
 
         Raises
         ------
@@ -49,9 +57,13 @@ class KernelModel(AttentionTimes):
             raise InputError(f"no matrix type named {dtype!r}", repair=hint)
         name, usual = f"gemm_{dtype}", GEMM_TYPES[dtype]
         seconds = self.time(name, m, n, k)
-        if weight_bytes is None or abs(weight_bytes / usual.weight - 1) < 1e-3:
+        kind = replace(
+            usual,
+            weight=weight_bytes or usual.weight,
+            activation=activation_bytes or usual.activation,
+        )
+        if _alike(kind.weight, usual.weight) and _alike(kind.activation, usual.activation):
             return seconds
-        kind = replace(usual, weight=weight_bytes)
         form = partial(FAMILIES[name].form, kind=kind)  # type: ignore[call-arg]
         shape, fitted = FAMILIES[name].shape(m, n, k), self._fit(name).coefficients
         ratio = form(shape, self.chip, fitted) / FAMILIES[name].form(shape, self.chip, fitted)
@@ -120,3 +132,7 @@ class KernelModel(AttentionTimes):
         """Return the time per launch of an empty kernel [s], in a graph or eagerly."""
         found = self.calibration.launch or (self.base.launch if self.base else {})
         return found["graph_s" if graph else "eager_s"]
+
+
+def _alike(a: float, b: float) -> bool:
+    return abs(a / b - 1) < 1e-3

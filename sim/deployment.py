@@ -12,13 +12,15 @@ from hardware.kernels import KernelModel, Limits, load_kernels
 from hardware.links import load_link
 from hardware.power import power_model, precision_scale
 from hardware.specs import AcceleratorSpec
-from policies.rules import BatchRules, MemoryRules
+from policies.rules import BatchRules
 from sim.communication import Communication, scale_up_link
 from sim.core.knobs import KNOBS
 from sim.core.layout import StepTables
+from sim.drafts import Drafting, drafting_of
 from sim.engines import DispatchKind, EngineProfile, engines
 from sim.launches import extra_dispatch_s
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
+from sim.one_pass import one_pass_knobs, operator_steps
 from sim.parallelism import Parallelism, check_parallelism, legal_tp
 from sim.rules import BlockCosts, ServingRules, policy_knobs, serving_rules
 from sim.scenario import Scenario
@@ -88,6 +90,8 @@ class Deployment:
         What is known about answers after each technique.
     policies : ServingRules
         What the serving policies say.
+    drafting : Drafting or None
+        Speculation, None where tokens are decoded one by one.
     """
 
     spec: AcceleratorSpec
@@ -102,6 +106,7 @@ class Deployment:
     notes: tuple[str, ...] = ()
     quality: tuple[str, ...] = ()
     policies: ServingRules | None = None
+    drafting: Drafting | None = None
 
 
 @lru_cache(maxsize=8)
@@ -147,28 +152,27 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     """
     spec, kernels = scenario_kernels(scenario.hardware.accelerator, scenario.kernels.limits)
     served, profile = served_model(scenario, spec), engines.load(scenario.engine.profile)
-    model = served.model
-    policies = serving_rules(scenario.policies)
-    batch, rules = policies.batch, policies.memory
+    model, policies = served.model, serving_rules(scenario.policies)
     _check_length(scenario, model, longest)
-    communication = replica_communication(scenario, spec, model)
-    parallel = communication.parallel
-    plan = _checked_plan(scenario, spec, communication, profile, batch, rules, longest)
-    largest = int(profile.graphs.largest.value) if scenario.engine.cuda_graphs else 0
-    limits = Batching(
-        batch.max_num_batched_tokens, batch.max_num_seqs, longest, graph_sizes(largest)
-    )
-    steps = step_model(scenario, kernels, profile, communication)
-    tables = steps.tables(limits)
+    links = replica_communication(scenario, spec, model)
+    steps = step_model(scenario, kernels, profile, links)
+    limits = _limits(scenario, profile, policies.batch, longest)
+    drafting = drafting_of(scenario, steps, limits)
+    beside = drafting.steps.extra_bytes() if drafting else (0.0, 0.0)
+    plan = _checked_plan(scenario, spec, links, profile, policies, longest, beside)
+    tables = _tables(steps, limits, drafting)
     costs = _block_costs(scenario, kernels, steps, tables, plan)
     knobs = _knobs(scenario, spec, model, profile, policy_knobs(policies, costs, longest))
-    knobs["num_blocks"] = rules.blocks or plan.blocks
-    knobs["watermark_blocks"] = int(rules.watermark * knobs["num_blocks"][0])
-    knobs["background_free"] = int(policies.order.background_free * knobs["num_blocks"][0])
-    knobs["graph_tokens"] = largest
+    _set_memory(knobs, policies, plan)
+    knobs["graph_tokens"] = limits.graphs.max(initial=0)
     for name, seconds in extra_dispatch_s(steps).items():
         knobs[name] += seconds * scenario.engine.host_slowness
-    _share_steps(knobs, parallel)
+    _share_steps(knobs, links.parallel)
+    if model.kind == "encoder":
+        one_pass_knobs(knobs, longest)
+    if drafting:
+        for name, value in drafting.knobs(scenario.run.seed).items():
+            knobs[name] = value
     return Deployment(
         spec,
         model,
@@ -178,11 +182,41 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
         knobs,
         kernels.fidelity,
         longest,
-        parallel,
-        notes=served.notes,
-        quality=served.quality,
-        policies=policies,
+        links.parallel,
+        served.notes,
+        served.quality,
+        policies,
+        drafting,
     )
+
+
+def _limits(
+    scenario: Scenario, profile: EngineProfile, batch: BatchRules, longest: int
+) -> Batching:
+    """Return the sizes of the step tables."""
+    largest = int(profile.graphs.largest.value) if scenario.engine.cuda_graphs else 0
+    graphs = graph_sizes(largest)
+    return Batching(batch.max_num_batched_tokens, batch.max_num_seqs, longest, graphs)
+
+
+def _tables(steps: StepTimeModel, limits: Batching, drafting: Drafting | None) -> StepTables:
+    """Return the step tables of a model, or of the operator list that it stands for."""
+    listed = operator_steps(steps.kernels, steps.model)
+    if listed is not None:
+        return listed.tables(limits)
+    if drafting is None:
+        return steps.tables(limits)
+    return drafting.joined(steps.tables(replace(limits, logits=drafting.logits)))
+
+
+def _set_memory(
+    knobs: npt.NDArray[np.void], policies: ServingRules, plan: MemoryPlan
+) -> None:
+    """Write the KV blocks that there are, and the shares of them that rules keep free."""
+    blocks = policies.memory.blocks or plan.blocks
+    knobs["num_blocks"] = blocks
+    knobs["watermark_blocks"] = int(policies.memory.watermark * blocks)
+    knobs["background_free"] = int(policies.order.background_free * blocks)
 
 
 def _block_costs(
@@ -218,12 +252,13 @@ def _checked_plan(
     spec: AcceleratorSpec,
     communication: Communication,
     profile: EngineProfile,
-    batch: BatchRules,
-    rules: MemoryRules,
+    policies: ServingRules,
     longest: int,
+    beside: tuple[float, float],
 ) -> MemoryPlan:
     """Return the memory plan, or say by how much it does not fit and what would."""
     model, parallel = communication.model, communication.parallel
+    batch, rules = policies.batch, policies.memory
     needed = -(-longest // rules.block_size)
 
     def plan(parallel: Parallelism, weights: str) -> MemoryPlan:
@@ -237,6 +272,7 @@ def _checked_plan(
             max_seqs=batch.max_num_seqs,
             block_size=rules.block_size,
             utilisation=scenario.engine.memory_utilisation,
+            beside=beside,
         )
 
     found = plan(parallel, model.weights)

@@ -16,6 +16,7 @@ from sim.deployment import replica_communication, scenario_kernels, step_model
 from sim.engines import engines
 from sim.launches import launches
 from sim.memory import MemoryPlan, plan_memory
+from sim.one_pass import OperatorSteps, operator_steps
 from sim.parallelism import rank_experts
 from sim.scenario import Scenario
 from sim.served import served_model
@@ -165,7 +166,10 @@ def explain(scenario: Scenario, load: Load | None = None) -> Explanation:
     limits = Batching(1, 1, wanted.context, graph_sizes(largest))
     maker = _Operators(steps, limits, wanted)
     phases = PHASES if model.kind == "decoder" else PHASES[1:]
+    listed = operator_steps(kernels, model)
     rows = [row for phase in phases for row in maker.rows(phase)]
+    if listed is not None:
+        rows = list(_listed(listed, wanted))
     table = _judged(pd.DataFrame(rows, columns=COLUMNS), spec, kernels)
     share = scenario.engine.memory_utilisation
     plan = plan_memory(spec, model, profile, parallel=links.parallel, utilisation=share)
@@ -205,6 +209,17 @@ def _drafts(
 
 
 Row = tuple[str, str, int, float, float, float, str]
+
+
+def _listed(steps: OperatorSteps, load: Load) -> Iterator[Row]:
+    """Yield the operators of a list for as many samples as the prompt has tokens."""
+    samples, element = float(load.prompt), precision(steps.model.activations).bytes
+    word = GEMM_TYPES[steps.word].precision
+    for op in steps.operators.operators:
+        seconds = float(steps.operator_s(op, np.array([samples]))[0])
+        moved = op.count * float(op.bytes(samples, element))
+        flops = op.count * op.flops * samples
+        yield "prefill", op.name, op.count, flops, moved, seconds, word if flops else ""
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,22 @@ def plan_memory(
     max_seqs: int = 512,
     block_size: int = 16,
     utilisation: float | None = None,
+    beside: tuple[float, float] = (0.0, 0.0),
 ) -> MemoryPlan:
     """Return how one accelerator's memory is used.
+
+    Parameters
+    ----------
+    spec, model, engine
+        Hardware, architecture, engine profile.
+    parallel : Parallelism, optional
+        Ranks of the replica.
+    max_tokens, max_seqs, block_size : int
+        Limits of a step, tokens of a KV block.
+    utilisation : float, optional
+        Share of memory the engine may use; left out = the profile's.
+    beside : (float, float)
+        Weights, and KV cache per token, of what drafts [byte].
 
     Returns
     -------
@@ -75,12 +89,12 @@ def plan_memory(
     share = utilisation or engine.memory.utilisation.value
     usable = spec.memory_bytes * share
     ranks = parallel or Parallelism()
-    weights = weight_bytes_of_rank(model, ranks)
+    weights = weight_bytes_of_rank(model, ranks) + beside[0]
     activations = _activation_peak(model, ranks.tp, max_tokens, max_seqs)
     reserved = engine.memory.reserved.value
-    block = kv_bytes_per_token_of_rank(model, ranks) * block_size
+    block = (kv_bytes_per_token_of_rank(model, ranks) + beside[1]) * block_size
     left = usable - weights - activations - reserved
-    blocks = int(left // block) if block > 0 else 1 << 30
+    blocks = int(left // block) if block > 0 else (1 << 30 if left > 0 else -1)
     return MemoryPlan(usable, weights, activations, reserved, block, blocks)
 
 
@@ -91,7 +105,7 @@ def _activation_peak(model: ModelSpec, tp: int, max_tokens: int, max_seqs: int) 
         width = max(width, 3 * model.moe.intermediate * model.moe.top_k)
         width += model.moe.top_k * model.hidden
     per_token = 2.0 * (3 * model.hidden + width / tp)
-    logits = LOGIT_BYTES * max_seqs * model.vocab / tp
+    logits = LOGIT_BYTES * max_seqs * model.vocab / tp if model.lm_head else 0.0
     return max_tokens * per_token + logits
 
 

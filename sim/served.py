@@ -21,6 +21,7 @@ from workloads.precision import kernel_dtype, precision, unit
 __all__ = ["Served", "served_model"]
 
 WIDENED = ("fp8", "fp4", "fp6")  # whose packed weights a 16-bit kernel takes
+INSTEAD = {"tf32": "fp32", "fp16": "bf16"}
 SPARSE = "sparse24_"
 
 
@@ -141,9 +142,10 @@ def _instead(
         )
         return {"activations": model.dtype}, note
     peaks = spec.peaks.given()
-    if word == "tf32" and "fp32" in peaks:
-        formats = dict.fromkeys(("dtype", "weights", "activations"), "fp32")
-        return formats, f"{spec.name} has no tf32 units: products run in fp32"
+    usual = INSTEAD.get(word, "")
+    if usual in peaks:
+        formats = dict.fromkeys(("dtype", "weights", "activations"), usual)
+        return formats, f"{spec.name} has no {word} units: products run in {usual}"
     raise InputError(
         f"{spec.name} cannot multiply {word}",
         "[model] weights, activations",

@@ -56,8 +56,12 @@ class SpeculativeSteps:
     @property
     def draft(self) -> StepTimeModel | None:
         """Steps of what drafts, None where nothing runs token by token."""
-        model = draft_model(self.target.model, self.rules)
-        return None if model is None else replace(self.target, model=model)
+        model, links = draft_model(self.target.model, self.rules), self.target.communication
+        if model is None:
+            return None
+        return replace(
+            self.target, model=model, communication=links and replace(links, model=model)
+        )
 
     def verify_s(self, sequences: Array, context: Array, drafted: int) -> Array:
         """Return seconds in which the target computes drafts and one more token of each sequence.

@@ -30,7 +30,14 @@ from workloads.models import ModelSpec
 from workloads.precision import precision
 from workloads.traffic import linear_bytes
 
-__all__ = ["GRAPH_SIZES", "Batching", "StepTimeModel", "graph_sizes"]
+__all__ = [
+    "GRAPH_SIZES",
+    "Batching",
+    "StepTimeModel",
+    "decode_contexts",
+    "graph_sizes",
+    "prompt_grid",
+]
 
 Array = npt.NDArray[np.float64]
 HALF = 16  # bits
@@ -56,12 +63,15 @@ class Batching:
         Tokens and sequences of a step on one rank, tokens of a request.
     graphs : ndarray
         Captured batch sizes; empty = no CUDA graphs, no padding.
+    logits : int
+        Most tokens of a step that need logits, where these are more than its sequences.
     """
 
     max_tokens: int
     max_seqs: int
     longest: int
     graphs: npt.NDArray[np.int64]
+    logits: int = 0
 
     def padded(self, tokens: Array) -> Array:
         """Return the rows that GEMMs really run: the next graph size, or the tokens themselves."""
@@ -76,6 +86,18 @@ def _octaves(most: float, per_octave: int) -> Array:
     """Return a log2 grid from 1 to at least `most`."""
     count = int(np.ceil(np.log2(max(most, 2.0)) * per_octave)) + 2
     return np.exp2(np.arange(count) / per_octave)
+
+
+def decode_contexts(batching: Batching) -> Array:
+    """Return the mean contexts of the tables of decode attention [token]."""
+    return _octaves(batching.longest, CONTEXTS_PER_OCTAVE)
+
+
+def prompt_grid(batching: Batching) -> tuple[Array, Array]:
+    """Return chunks and pasts of the table of prompt attention, to broadcast [token]."""
+    chunks = _octaves(batching.max_tokens, CHUNKS_PER_OCTAVE)
+    pasts = _octaves(batching.longest, PASTS_PER_OCTAVE)
+    return chunks[:, None], pasts[None, :] - 1.0
 
 
 @dataclass(frozen=True)
@@ -248,14 +270,13 @@ class StepTimeModel:
         parallel = self.parallel
         stages = parallel.rounds() * parallel.stretch(self.model.layers)
         sequences, shares = _shared(batching.max_seqs * parallel.dp, parallel.units)
-        contexts = _octaves(batching.longest, CONTEXTS_PER_OCTAVE)
-        chunks = _octaves(batching.max_tokens, CHUNKS_PER_OCTAVE)
-        pasts = _octaves(batching.longest, PASTS_PER_OCTAVE)
+        asking = max(batching.max_seqs * parallel.dp, batching.logits)
+        contexts, logits = decode_contexts(batching), _shared(asking, parallel.units)
         decode = stages * self.decode_attention_s(sequences[:, None], contexts[None, :])
-        prefill = stages * self.prefill_attention_s(chunks[:, None], pasts[None, :] - 1.0)
+        prefill = stages * self.prefill_attention_s(*prompt_grid(batching))
         grids = [0.0, CONTEXTS_PER_OCTAVE, 0.0, CHUNKS_PER_OCTAVE, 0.0, PASTS_PER_OCTAVE]
         return StepTables(
-            head_s=_from_zero(self._head_rounds_s(sequences, shares)),
+            head_s=_from_zero(self._head_rounds_s(*logits)),
             decode_s=np.vstack([np.zeros(contexts.size), decode[shares]]),
             prefill_s=np.ascontiguousarray(prefill),
             uneven=_from_zero(self.uneven(sequences, contexts)[shares]),

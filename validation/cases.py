@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from formats import InputError, did_you_mean, read_table
+from hardware.kernels import BASE
 from sim.deployment import deploy
 from sim.simulation import Result
 from validation import SEEDS
@@ -18,11 +19,11 @@ from validation.kept import published_rows, transfer_errors, transfer_rows
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.published import absent, stored
 from validation.regions import by_region, load_of
-from validation.serving import compare, medians, replay
+from validation.serving import compare, limits, medians, replay
 from validation.steps import judge_workload, summarise
 from validation.theory import check_theory
 
-__all__ = ["COLUMNS", "Selection", "Validation", "select", "validate"]
+__all__ = ["COLUMNS", "Selection", "Validation", "kernel_limit", "select", "validate"]
 
 CALIBRATIONS = Path(__file__).parents[1] / "hardware" / "data" / "calibrations"
 ERRORS = ("family", "split", "method", "shapes", "median", "p90", "bias")
@@ -220,6 +221,20 @@ def kernel_errors() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
+def kernel_limit(accelerator: str, family: str, split: str) -> float:
+    """Return what the median error of a kernel family is held to, NaN for nothing [1].
+
+    Limits are those of the accelerator that was measured for this project.
+
+    Examples
+    --------
+    >>> kernel_limit("h200-sxm", "gemm_w4a16", "layout")
+    0.05
+    """
+    known = limits().kernels.get(family, {}) if accelerator == BASE else {}
+    return known.get(split, float("nan"))
+
+
 def fitted_on() -> dict[tuple[str, str], str]:
     """Return how much of a workload the engine profile was fitted on: yes, or half."""
     found = {}
@@ -276,6 +291,7 @@ def _kernel_rows(found: Validation) -> pd.DataFrame:
     if found.kernels.empty:
         return pd.DataFrame()
     rows = found.kernels[found.kernels["method"] == "model"]
+    keys = zip(rows["accelerator"], rows["family"], rows["split"], strict=True)
     return pd.DataFrame(
         {
             "family": KERNELS,
@@ -287,7 +303,7 @@ def _kernel_rows(found: Validation) -> pd.DataFrame:
             "error": rows["median"],
             "low": pd.NA,
             "high": rows["p90"],
-            "limit": pd.NA,
+            "limit": [kernel_limit(*map(str, key)) for key in keys],
             "fitted": "no",
             "source": "kernel traces of the accelerator",
             "licence": "see the calibration",

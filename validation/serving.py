@@ -76,6 +76,9 @@ class Limits(BaseModel):
     rival: str
     closed: float = Field(gt=0, description="mean E2E of a static or closed-loop workload")
     metrics: dict[str, Limit]
+    kernels: dict[str, dict[str, float]] = Field(
+        {}, description="family -> what is held out -> median error of kernel times [1]"
+    )
 
 
 @lru_cache(maxsize=1)

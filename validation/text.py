@@ -4,17 +4,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-__all__ = ["KERNELS", "TextTable", "percent"]
+__all__ = ["KERNELS", "LIMIT", "TextTable", "percent"]
 
 KERNELS = "Kernels"
-MAIN_FAMILIES = (
-    "gemm_bf16",
-    "gemm_fp8",
-    "attention_decode",
-    "attention_prefill",
-    "attention_mixed",
-    "moe_bf16",
-)
+LIMIT = "limit"
 PAGE_ONLY = ("Not represented",)
 
 
@@ -28,12 +21,13 @@ class TextTable:
     rows: list[list[str]]
 
     def brief(self) -> list[list[str]]:
-        """Return the rows that a terminal shows: of kernels the main families only."""
+        """Return the rows that a terminal shows: of kernels those that are held to a limit."""
         if self.title in PAGE_ONLY:
             return []
         if self.title != KERNELS:
             return self.rows
-        return [row for row in self.rows if row[1] in MAIN_FAMILIES and row[2] == "shape"]
+        place = self.columns.index(LIMIT)
+        return [row for row in self.rows if row[place] != "-"]
 
 
 def percent(value: float | None, sign: bool = True) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 
 from sim.units import readable
-from validation.cases import Validation
+from validation.cases import Validation, kernel_limit
 from validation.serving import METRICS, limits
-from validation.text import KERNELS, TextTable, percent
+from validation.text import KERNELS, LIMIT, TextTable, percent
 from validation.words_kept import absent_table, published_table, transfer_table
 
 __all__ = ["TextTable", "markdown", "one_workload", "percent", "tables"]
@@ -137,11 +137,12 @@ def _kernels(found: Validation) -> TextTable:
             *map(str, key if isinstance(key, tuple) else (key,)),
             percent(float(row["median", "model"]), sign=False),
             percent(float(row["p90", "model"]), sign=False),
+            percent(kernel_limit(*map(str, key)), sign=False),
             *(percent(float(row["median", m]), sign=False) for m in methods),
         ]
         for key, row in wide.iterrows()
     ]
-    columns = ["accelerator", "family", "held out", "median |error|", "p90"]
+    columns = ["accelerator", "family", "held out", "median |error|", "p90", LIMIT]
     about = "Kernel times of shapes that the fit did not see; last columns: simpler ways."
     return TextTable(KERNELS, about, [*columns, *map(str, methods)], rows)
 

@@ -197,7 +197,10 @@ class ModelSpec(Part):
     sinks: bool = Field(default=False, description="one learnt attention sink per query head")
     rotary: bool = Field(default=True, description="rotary position embedding")
     learned_positions: Count = Field(default=0, description="rows of a position table [token]")
-    extra_parameters: Count = Field(default=0, description="parameters that the note explains")
+    extra_parameters: int = Field(
+        default=0, ge=0, le=10**13, description="parameters that the note explains"
+    )
+    operators: str = Field(default="", description="operator list that this stands for")
 
     mla: MLA | None = None
     window: Window | None = None
@@ -284,7 +287,8 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
     Parameters
     ----------
     name_or_path : str or Path
-        A name of ``models``; a path ending in ``.toml`` or ``.json``; a folder with config.json.
+        A name of ``models`` or of an operator list; a path ending in ``.toml`` or ``.json``; a
+        folder with config.json.
 
     Returns
     -------
@@ -308,4 +312,9 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
         from workloads.huggingface import load_huggingface  # it builds on this module
 
         return load_huggingface(Path(text))
+    if text not in models.paths:
+        from workloads.operators import as_model, operator_models  # it builds on this module
+
+        if text in operator_models.paths:
+            return as_model(text)
     return models.load(text)

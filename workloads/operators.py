@@ -8,10 +8,10 @@ import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
 from formats import Catalog
-from workloads.models import Part, PrecisionName
+from workloads.models import ModelSpec, Part, PrecisionName
 from workloads.precision import precision
 
-__all__ = ["Operator", "OperatorModel", "load_operators", "operator_models"]
+__all__ = ["Operator", "OperatorModel", "as_model", "load_operators", "operator_models"]
 
 DATA = Path(__file__).parent / "data" / "operators"
 Array = npt.NDArray[np.float64]
@@ -140,3 +140,52 @@ def load_operators(name: str) -> OperatorModel:
         No such model, or its file is bad.
     """
     return operator_models.load(name)
+
+
+MOST_SAMPLES = 1 << 20  # of a request
+
+
+def as_model(name: str) -> ModelSpec:
+    """Return what stands for an operator list where a model is asked for: its size and formats.
+
+    Its counts are those of the list (`OperatorModel`); as an encoder it answers in one pass. The
+    width of its block is a third of the widest operator, so that activations take the memory of it.
+
+    Examples
+    --------
+    >>> from workloads.parameters import parameters
+    >>> resnet = as_model("resnet-50")
+    >>> resnet.kind, parameters(resnet).total == load_operators("resnet-50").parameters
+    ('encoder', True)
+    """
+    found = load_operators(name)
+    width = -(-max(op.inputs + op.outputs for op in found.operators) // 3)
+    own = 4 + 2 * width  # of one block of width 1
+    return ModelSpec(
+        name=found.name,
+        publisher=found.publisher,
+        source=found.source,
+        note=f"{found.note} Prompt tokens of a request count samples: {found.sample}.".strip(),
+        kind="encoder",
+        hidden=1,
+        layers=1,
+        heads=1,
+        kv_heads=1,
+        head_dim=1,
+        intermediate=width,
+        vocab=0,
+        max_positions=MOST_SAMPLES,
+        lm_head=False,
+        gated=False,
+        norms_per_layer=0,
+        final_norm=False,
+        rotary=False,
+        extra_parameters=max(found.parameters - own, 0),
+        operators=name,
+        dtype=found.dtype,
+        weights=found.dtype,
+        activations=found.dtype,
+        kv=found.dtype,
+        published_params=found.published_params,
+        published_source=found.published_source,
+    )

@@ -36,17 +36,24 @@ def explain(
     batch: Annotated[int, typer.Option(help="Decoding sequences.", rich_help_panel=SIZE)] = 32,
     context: Annotated[int, typer.Option(help="Tokens of each.", rich_help_panel=SIZE)] = 1024,
     prompt: Annotated[int, typer.Option(help="Tokens of a prompt.", rich_help_panel=SIZE)] = 2048,
-    out: Annotated[Path | None, _option(OUTPUT, "Page with a roofline.", "--out", "-o")] = None,
+    waterfall: Annotated[
+        bool, _option(OUTPUT, "From naive to optimised, --batch at a time.", "--waterfall")
+    ] = False,
+    out: Annotated[Path | None, _option(OUTPUT, "Page with a chart.", "--out", "-o")] = None,
     as_json: Annotated[bool, _option(OUTPUT, "Print JSON only.", "--json")] = False,
 ) -> None:
     """Explain one step: FLOPs, bytes, bounds, MFU and MBU by operator; and what memory holds."""
     from sim.cli.overrides import make_scenario
+    from sim.cli.waterfall import show_waterfall
     from sim.explain import Load
     from sim.explain import explain as explained
 
     names = ("accelerator", "model", "weights", "kv", "tp", "pp", "engine")
     options = {name: ctx.params[name] for name in names}
-    chosen, _ = make_scenario(scenario, options, settings or [])
+    chosen, base = make_scenario(scenario, options, settings or [])
+    if waterfall:
+        show_waterfall(chosen, base, Load(batch, context, prompt).batch, out, as_json)
+        return
     found = explained(chosen, Load(batch, context, prompt))
     if out is not None:
         _write(found, out)

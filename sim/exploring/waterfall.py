@@ -1,119 +1,192 @@
-"""From naive to optimised: what each step saves for one output token, at full load.
+"""From naive to optimised: what each step saves of an output token, in time, energy and money.
 
-Each bar is the deployment with one more optimisation, as the step tables give it (`estimate`);
-no bar is typed in.
+Each bar is a simulation of the deployment with one more optimisation: a crowd of requests is
+served by one replica that takes so many at a time. No bar is typed in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from formats import RoofcastError
 from hardware.catalog import load_accelerator
 from policies.base import registries
-from sim.deployment import Deployment, deploy
-from sim.exploring.estimate import estimate
 from sim.exploring.money import per_million, price_of
 from sim.scenario import Scenario
-from sim.simulation import workload_requests
+from sim.simulation import Result, simulate, workload_requests
 from workloads.models import load_model
 
-__all__ = ["ladder", "waterfall"]
+__all__ = ["COLUMNS", "ladder", "waterfall"]
 
-OVERLOAD = 50.0  # times the workload's rate: the curve is read at its end
+COLUMNS = ("step", "seconds", "joules", "usd", "saved_s", "saved_j", "saved_usd", "quality")
+ROUNDS = 8  # requests that are served, over those served at a time
+ALONE: dict[str, Any] = {
+    "hardware.replicas": 1,
+    "pools": (),
+    "autoscaling": None,
+    "failures": None,
+    "shared_cache": None,
+    "run.horizon_s": None,
+}
 Step = tuple[str, dict[str, Any]]
+Progress = Callable[[float], None]
 
 
-def ladder(scenario: Scenario) -> list[Step]:
+def ladder(scenario: Scenario, batch: int = 32) -> list[Step]:
     """Return the steps from a naive deployment to the scenario and beyond, as changes.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What is deployed in the end; techniques that it does not name are those that fit its chip.
+    batch : int
+        Requests served at a time.
 
     Examples
     --------
     >>> [words for words, _ in ladder(Scenario())][:2]
-    ['one request at a time, eager', 'continuous batching']
+    ['fp32, unfused, eager, static batches', 'bf16 weights and cache']
     """
-    batching = dict(scenario.policies.batching)
-    keys = {p.name for p in registries["batching"].parameters(batching["name"])}
-    alone = batching | ({"max_num_seqs": 1} if "max_num_seqs" in keys else {})
-    naive: dict[str, Any] = {
-        "engine.cuda_graphs": False,
-        "policies.batching": alone,
-        "model.weights": _plain(scenario),
-        "model.kv": None,
+    return [
+        ("fp32, unfused, eager, static batches", _naive(batch)),
+        *_formats(scenario),
+        ("fused attention", {"kernels.attention": "fused"}),
+        ("fused element-wise kernels", {"kernels.fusion": scenario.kernels.fusion}),
+        ("CUDA graphs", {"engine.cuda_graphs": True}),
+        ("continuous batching", {"policies.batching": _batching(scenario, batch)}),
+        _speculation(scenario),
+    ]
+
+
+def _naive(batch: int) -> dict[str, Any]:
+    return {
+        "model.weights": "fp32",
         "model.activations": None,
+        "model.experts": None,
+        "model.kv": "fp32",
+        "kernels.fusion": "none",
+        "kernels.attention": "unfused",
+        "engine.cuda_graphs": False,
+        "policies.batching": {"name": "static", "max_num_seqs": batch},
+        "decoding": {"name": "none"},
     }
-    together = {"policies.batching": batching}
-    steps: list[Step] = [("one request at a time, eager", naive), ("continuous batching", together)]
-    steps.append(("CUDA graphs", {"engine.cuda_graphs": True}))
-    return [*steps, *_formats(scenario)]
-
-
-def _plain(scenario: Scenario) -> str | None:
-    """Return the format of unquantised weights, None where the model's file has none other."""
-    try:
-        model = load_model(scenario.model.name)
-    except RoofcastError:
-        return None
-    return None if model.weights == model.dtype else model.dtype
 
 
 def _formats(scenario: Scenario) -> Iterator[Step]:
-    """Yield the number formats of the scenario, else what the chip offers."""
-    try:
-        peaks = load_accelerator(scenario.hardware.accelerator).peaks.given()
-    except RoofcastError:
-        return
-    weights = scenario.model.weights or ("fp8" if "fp8" in peaks else "w4a16")
-    if weights not in ("bf16", "fp16"):
-        yield f"weights in {weights}", {"model.weights": weights}
-    kv = scenario.model.kv or "fp8"
-    if kv not in ("bf16", "fp16"):
-        yield f"KV cache in {kv}", {"model.kv": kv}
+    """Yield 16 bits, then the narrow formats of the scenario, else what the chip multiplies in."""
+    wide = load_model(scenario.model.name).dtype
+    yield f"{wide} weights and cache", {"model.weights": wide, "model.kv": wide}
+    peaks = load_accelerator(scenario.hardware.accelerator).peaks.given()
+    usual = next((name for name in ("fp8", "int8") if name in peaks), "w4a16")
+    own = scenario.model
+    weights = own.weights if own.weights not in (None, wide, "fp32") else usual
+    formats = {"model.activations": own.activations, "model.experts": own.experts}
+    yield f"{weights} weights", {"model.weights": weights, **formats}
+    kv = own.kv if own.kv not in (None, wide, "fp32") else "fp8"
+    yield f"{kv} cache", {"model.kv": kv}
 
 
-def waterfall(scenario: Scenario, base: Path = Path(), way: str = "rented") -> pd.DataFrame:
+def _batching(scenario: Scenario, batch: int) -> dict[str, Any]:
+    """Return the scenario's batching, as many requests at a time as before."""
+    choice = dict(scenario.policies.batching)
+    if choice["name"] in ("static", "dynamic"):
+        choice = {"name": "chunked-prefill"}
+    known = {p.name for p in registries["batching"].parameters(choice["name"])}
+    return choice | ({"max_num_seqs": batch} if "max_num_seqs" in known else {})
+
+
+def _speculation(scenario: Scenario) -> Step:
+    """Return the scenario's drafts, else trained layers with the best length for the batch."""
+    choice = dict(scenario.decoding)
+    if choice["name"] == "none":
+        choice = {"name": "eagle", "length": "best"}
+    return f"speculation ({choice['name']})", {"decoding": choice}
+
+
+def waterfall(
+    scenario: Scenario,
+    base: Path = Path(),
+    way: str = "rented",
+    batch: int = 32,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
     """Return what an output token takes after each step of the ladder.
 
     Parameters
     ----------
     scenario : Scenario
-        What is deployed in the end, and its workload.
+        What is deployed in the end, and the lengths of its requests.
     base : Path
         Folder that relative paths start from.
     way : str
         "rented" or "owned".
+    batch : int
+        Requests served at a time.
+    progress : callable, optional
+        Told the share that is done [0..1].
 
     Returns
     -------
     DataFrame
         step, seconds (of one accelerator, per output token) [s], joules [J], usd [USD per
-        million tokens]; steps that cannot be run are left out.
+        million tokens], what the step saves of each (saved_s, saved_j, saved_usd; NaN for the
+        first), and what is known about answers. Steps that cannot be run are left out.
     """
-    requests = workload_requests(scenario, base)
-    crowded = requests.assign(arrival_s=requests["arrival_s"] / OVERLOAD)
-    longest = int((requests["prompt_tokens"] + requests["output_tokens"]).max())
-    rows, now = [], scenario
-    for words, keys in ladder(scenario):
+    requests = _crowd(workload_requests(scenario, base), batch)
+    now = scenario.changed(ALONE)
+    rows: list[dict[str, Any]] = []
+    steps = ladder(scenario, batch)
+    for place, (words, keys) in enumerate(steps):
+        now = now.changed(keys)
         try:
-            now = now.changed(keys)
-            deployment = deploy(now, longest)
+            result = simulate(now, requests, base)
         except RoofcastError:
             continue
-        rows.append({"step": words, **_per_token(now, deployment, crowded, way)})
-    return pd.DataFrame(rows, columns=["step", "seconds", "joules", "usd"])
+        quality = "; ".join(result.deployment.quality)
+        rows.append({"step": words, **_per_token(result, way), "quality": quality})
+        if progress is not None:
+            progress((place + 1) / len(steps))
+    table = pd.DataFrame(rows, columns=["step", "seconds", "joules", "usd", "quality"])
+    saved = {"saved_s": "seconds", "saved_j": "joules", "saved_usd": "usd"}
+    for name, column in saved.items():
+        table[name] = -table[column].diff()
+    return table[list(COLUMNS)]
 
 
-def _per_token(
-    scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, way: str
-) -> dict[str, float]:
-    """Return accelerator seconds, joules and money of an output token at full load."""
-    found = estimate(scenario, deployment, requests)
-    chips = scenario.hardware.accelerators
-    output = float(requests["output_tokens"].mean())
-    tokens = found.curve.most_per_s * scenario.hardware.replicas * output
-    watts = found.full_load_w
-    price = price_of(scenario.hardware.accelerator, deployment.spec, way)
-    cost = per_million(price, chips, watts, tokens) if price else float("nan")
-    return {"seconds": chips / tokens, "joules": watts / tokens, "usd": cost}
+def _crowd(requests: pd.DataFrame, batch: int) -> pd.DataFrame:
+    """Return rounds of requests of the workload's lengths that are all there at the start."""
+    rows = np.arange(ROUNDS * batch) % len(requests)
+    lengths = requests[["prompt_tokens", "output_tokens"]].iloc[rows].reset_index(drop=True)
+    return lengths.assign(arrival_s=0.0)[["arrival_s", "prompt_tokens", "output_tokens"]]
+
+
+def _per_token(result: Result, way: str) -> dict[str, float]:
+    """Return accelerator seconds, joules and money of an output token while the queue is full."""
+    hardware = result.scenario.hardware
+    chips, end = hardware.accelerators, float(result.requests["admitted_s"].max())
+    tokens = _tokens_until(result.requests, end)
+    watts = _joules_until(result, end) / end * chips
+    price = price_of(hardware.accelerator, result.deployment.spec, way)
+    cost = per_million(price, chips, watts, tokens / end) if price else float("nan")
+    return {"seconds": chips * end / tokens, "joules": watts * end / tokens, "usd": cost}
+
+
+def _tokens_until(requests: pd.DataFrame, end: float) -> float:
+    """Return the output tokens of all requests up to a time."""
+    first, last = requests["first_token_s"], requests["finish_s"]
+    more = (requests["output_tokens"] - 1.0) * ((end - first) / (last - first).clip(lower=1e-9))
+    given = (1.0 + more.clip(lower=0.0)).clip(upper=requests["output_tokens"])
+    return float(given[first <= end].sum())
+
+
+def _joules_until(result: Result, end: float) -> float:
+    """Return the joules of one accelerator up to a time, idle ones included [J]."""
+    steps = result.steps
+    at = np.concatenate([[0.0], steps["output_s"].to_numpy(np.float64)])
+    busy = np.interp(end, at, np.concatenate([[0.0], np.cumsum(steps["gpu_s"])]))
+    joules = np.interp(end, at, np.concatenate([[0.0], np.cumsum(steps["energy_j"])]))
+    idle_w = float(result.deployment.knobs["idle_w"][0])
+    return float(joules + idle_w * max(end - busy, 0.0))

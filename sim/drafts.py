@@ -1,0 +1,185 @@
+"""Speculation of a deployment as the engine loop takes it: tables, knobs, chances of requests."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from formats import InputError
+from policies.speculation import SpeculationRules, speculation
+from sim.core.layout import StepTables
+from sim.scenario import Scenario
+from sim.speculation import SpeculativeSteps
+from sim.steptime import Batching, StepTimeModel, decode_contexts, prompt_grid
+from sim.streams import stream
+from workloads.counts import kv_bytes_per_token
+
+__all__ = ["DraftTables", "Drafting", "drafting_of", "draw_levels"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+LEVELS = 64  # rates of their own that requests have
+CONTEXT = 1024.0  # tokens at which the best length is chosen
+
+
+class DraftTables(NamedTuple):
+    """What the loop looks up.
+
+    Attributes
+    ----------
+    draft_lengths : (max_seqs + 1,)
+        Tokens to draft by running requests [token].
+    draft_chances : (levels, tokens)
+        Chance of each position by the level of a request [1].
+    draft_s : (max_seqs + 1, contexts)
+        One drafted token of each sequence (heads: of all heads) [s].
+    verify_s : (max_seqs + 1, contexts)
+        Attention of all verified tokens beyond that of plain decoding [s].
+    draft_prompt_s : (max_tokens + 1,)
+        Prompt tokens through what drafts [s].
+    """
+
+    draft_lengths: Integers
+    draft_chances: Floats
+    draft_s: Floats
+    verify_s: Floats
+    draft_prompt_s: Floats
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Speculation of one replica.
+
+    Attributes
+    ----------
+    rules : SpeculationRules
+        Who drafts, how many, how often they are right.
+    steps : SpeculativeSteps
+        Times of drafts and of their verification.
+    limits : Batching
+        Sizes of the tables.
+    """
+
+    rules: SpeculationRules
+    steps: SpeculativeSteps
+    limits: Batching
+
+    @property
+    def logits(self) -> int:
+        """Most tokens of a step that need logits [token]."""
+        most = self.limits.max_seqs * self.rules.verified(self.rules.tokens)
+        return min(most, self.limits.max_tokens)
+
+    def tables(self) -> DraftTables:
+        """Tabulate what the loop needs."""
+        sequences = np.arange(1.0, self.limits.max_seqs + 1.0)
+        contexts = decode_contexts(self.limits)
+        grid = (sequences[:, None], contexts[None, :])
+        target, query = self.steps.target, self.rules.verified(self.rules.tokens)
+        plain = target.decode_attention_s(*grid)
+        more = np.maximum(target.decode_attention_s(*grid, query) - plain, 0.0)
+        lengths = self.steps.lengths(sequences, min(CONTEXT, float(contexts[-1])))
+        return DraftTables(
+            np.concatenate([lengths[:1], lengths]),
+            chances(self.rules),
+            _with_empty(self.steps.draft_s(*grid)),
+            _with_empty(more),
+            self._prompt_s(),
+        )
+
+    def joined(self, tables: StepTables) -> StepTables:
+        """Return step tables with the prompt attention of what drafts."""
+        draft = self.steps.draft
+        if draft is None:
+            return tables
+        own = draft.prefill_attention_s(*prompt_grid(self.limits))
+        return tables._replace(prefill_s=np.ascontiguousarray(tables.prefill_s + own))
+
+    def _prompt_s(self) -> Floats:
+        draft, most = self.steps.draft, self.limits.max_tokens
+        if draft is None:
+            return np.zeros(most + 1)
+        tokens = np.arange(1.0, most + 1.0)
+        rows, where = np.unique(self.limits.padded(tokens), return_inverse=True)
+        seconds = draft.linear_s(rows)[where] + draft.experts_s(tokens, rows[where])
+        return np.concatenate([[0.0], seconds])
+
+    def knobs(self, seed: int) -> dict[str, float | int]:
+        """Return the parameters of the loop.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the scenario; draws come from its stream "speculation".
+        """
+        draft, rules, steps = self.steps.draft, self.rules, self.steps
+        weights, _ = steps.extra_bytes()
+        kv = 0.0 if draft is None else kv_bytes_per_token(draft.model, tp=draft.tp)
+        return {
+            "draft_tokens": rules.tokens,
+            "draft_candidates": rules.candidates,
+            "draft_adaptive": rules.length == "adaptive",
+            "draft_once": rules.source == "heads",
+            "draft_flops": steps.draft_flops(),
+            "draft_bytes": weights,
+            "draft_kv_bytes": kv,
+            "draft_seed": int(stream(seed, "speculation").integers(1 << 62)),
+        }
+
+
+def _with_empty(values: Floats) -> Floats:
+    """Return the rows behind one of zeros."""
+    return np.ascontiguousarray(np.vstack([np.zeros(values.shape[1]), values]))
+
+
+def chances(rules: SpeculationRules) -> Floats:
+    """Return the chance of each position, by the level of a request.
+
+    Levels are equally likely quantiles of Beta(c a, c (1 - a)) with mean a and concentration c, so
+    that requests differ and the mean over them is that of the rules.
+
+    Examples
+    --------
+    >>> chances(SpeculationRules("free", 2, (0.8, 0.5))).tolist()
+    [[0.8, 0.5]]
+    """
+    mean = np.array(rules.acceptance, dtype=np.float64)[None, :]
+    if rules.concentration == 0:
+        return mean
+    place = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
+    inside = np.clip(mean, 1e-9, 1 - 1e-9)
+    own = stats.beta.ppf(place, rules.concentration * inside, rules.concentration * (1 - inside))
+    scaled: Floats = np.clip(own * (mean / np.maximum(own.mean(axis=0), 1e-12)), 0.0, 1.0)
+    return np.where((mean == 0) | (mean == 1), mean, scaled)
+
+
+def draw_levels(rules: SpeculationRules, count: int, seed: int) -> Integers:
+    """Return the level of each of `count` requests."""
+    levels = 1 if rules.concentration == 0 else LEVELS
+    return stream(seed, "acceptance").integers(levels, size=count)
+
+
+def drafting_of(scenario: Scenario, steps: StepTimeModel, limits: Batching) -> Drafting | None:
+    """Return the speculation of a scenario, None where it decodes token by token.
+
+    Raises
+    ------
+    InputError
+        The policy is unknown, what drafts does not fit, or ranks share steps in ways that
+        speculation is not modelled for.
+    """
+    rules = speculation.make(scenario.decoding).rules()
+    if rules.source == "none" or steps.model.kind != "decoder":
+        return None
+    if steps.parallel.units > 1:
+        what = f"speculation with {steps.parallel.words} is not modelled"
+        raise InputError(what, "[decoding]", "tensor ranks only", "set pp = dp = 1")
+    if rules.verified(rules.tokens) > limits.max_tokens:
+        raise InputError(
+            f"{rules.verified(rules.tokens)} tokens to verify for each request",
+            "[decoding] tokens",
+            f"up to max_num_batched_tokens = {limits.max_tokens}",
+        )
+    return Drafting(rules, SpeculativeSteps(steps, rules, limits), limits)

@@ -209,9 +209,7 @@ def _tables(steps: StepTimeModel, limits: Batching, drafting: Drafting | None) -
     return drafting.joined(steps.tables(replace(limits, logits=drafting.logits)))
 
 
-def _set_memory(
-    knobs: npt.NDArray[np.void], policies: ServingRules, plan: MemoryPlan
-) -> None:
+def _set_memory(knobs: npt.NDArray[np.void], policies: ServingRules, plan: MemoryPlan) -> None:
     """Write the KV blocks that there are, and the shares of them that rules keep free."""
     blocks = policies.memory.blocks or plan.blocks
     knobs["num_blocks"] = blocks

@@ -1,7 +1,7 @@
 """Speculation of a deployment as the engine loop takes it: tables, knobs, chances of requests."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -9,43 +9,20 @@ from scipy import stats
 
 from formats import InputError
 from policies.speculation import SpeculationRules, speculation
-from sim.core.layout import StepTables
+from sim.core.draft_tables import DraftTables
+from sim.core.layout import Records, StepTables
 from sim.scenario import Scenario
 from sim.speculation import SpeculativeSteps
 from sim.steptime import Batching, StepTimeModel, decode_contexts, prompt_grid
 from sim.streams import stream
 from workloads.counts import kv_bytes_per_token
 
-__all__ = ["DraftTables", "Drafting", "drafting_of", "draw_levels"]
+__all__ = ["Drafting", "drafting_of", "give_luck"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 LEVELS = 64  # rates of their own that requests have
 CONTEXT = 1024.0  # tokens at which the best length is chosen
-
-
-class DraftTables(NamedTuple):
-    """What the loop looks up.
-
-    Attributes
-    ----------
-    draft_lengths : (max_seqs + 1,)
-        Tokens to draft by running requests [token].
-    draft_chances : (levels, tokens)
-        Chance of each position by the level of a request [1].
-    draft_s : (max_seqs + 1, contexts)
-        One drafted token of each sequence (heads: of all heads) [s].
-    verify_s : (max_seqs + 1, contexts)
-        Attention of all verified tokens beyond that of plain decoding [s].
-    draft_prompt_s : (max_tokens + 1,)
-        Prompt tokens through what drafts [s].
-    """
-
-    draft_lengths: Integers
-    draft_chances: Floats
-    draft_s: Floats
-    verify_s: Floats
-    draft_prompt_s: Floats
 
 
 @dataclass(frozen=True)
@@ -72,15 +49,16 @@ class Drafting:
         most = self.limits.max_seqs * self.rules.verified(self.rules.tokens)
         return min(most, self.limits.max_tokens)
 
+    @cached_property
     def tables(self) -> DraftTables:
-        """Tabulate what the loop needs."""
+        """What the loop looks up."""
         sequences = np.arange(1.0, self.limits.max_seqs + 1.0)
         contexts = decode_contexts(self.limits)
         grid = (sequences[:, None], contexts[None, :])
         target, query = self.steps.target, self.rules.verified(self.rules.tokens)
         plain = target.decode_attention_s(*grid)
         more = np.maximum(target.decode_attention_s(*grid, query) - plain, 0.0)
-        lengths = self.steps.lengths(sequences, min(CONTEXT, float(contexts[-1])))
+        lengths = self.steps.lengths(sequences, CONTEXT)
         return DraftTables(
             np.concatenate([lengths[:1], lengths]),
             chances(self.rules),
@@ -150,15 +128,30 @@ def chances(rules: SpeculationRules) -> Floats:
         return mean
     place = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
     inside = np.clip(mean, 1e-9, 1 - 1e-9)
-    own = stats.beta.ppf(place, rules.concentration * inside, rules.concentration * (1 - inside))
+    spread = rules.concentration * inside, rules.concentration * (1 - inside)
+    own = np.asarray(stats.beta.ppf(place, *spread))
     scaled: Floats = np.clip(own * (mean / np.maximum(own.mean(axis=0), 1e-12)), 0.0, 1.0)
     return np.where((mean == 0) | (mean == 1), mean, scaled)
 
 
-def draw_levels(rules: SpeculationRules, count: int, seed: int) -> Integers:
-    """Return the level of each of `count` requests."""
+def give_luck(records: Records, scenario: Scenario, requests: int) -> None:
+    """Draw how well each request can be guessed; what follows a hand-off of it has the same.
+
+    Parameters
+    ----------
+    records : Records
+        Rows of `requests` requests, once or twice.
+    scenario : Scenario
+        Speculation and seed.
+    requests : int
+        Requests that are asked.
+    """
+    rules = speculation.make(scenario.decoding).rules()
     levels = 1 if rules.concentration == 0 else LEVELS
-    return stream(seed, "acceptance").integers(levels, size=count)
+    drawn = stream(scenario.run.seed, "acceptance").integers(levels, size=requests)
+    rows = len(records.requests)
+    records.requests["draft_level"] = np.resize(drawn, rows) if requests else 0
+    records.requests["draft_length"] = rules.tokens
 
 
 def drafting_of(scenario: Scenario, steps: StepTimeModel, limits: Batching) -> Drafting | None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from policies.rules import AdaptiveBatching
 from sim.core.blocks import make_pool
+from sim.core.draft_tables import NO_DRAFTS, DraftTables
 from sim.core.layout import (
     ITL_BINS,
     REQUEST,
@@ -49,6 +50,8 @@ LOST = (
     "fetch_s",
     "extra_s",
     "extra_flops",
+    "extra_bytes",
+    "verified",
     "resume",
     "blocked",
 )
@@ -91,6 +94,9 @@ def _make_lanes(knobs: np.void, count: int, most: int, longest: int, clients: in
         emitting=integers(entries),
         batch=integers(entries),
         batch_tokens=integers(entries),
+        batch_drafts=integers(entries),
+        flight_tokens=np.ones(entries, np.int64),
+        emitting_tokens=np.ones(entries, np.int64),
         slots=np.arange(slots, dtype=np.int64),
         blocks=integers(slots, per_request),
         held=integers(slots),
@@ -98,6 +104,7 @@ def _make_lanes(knobs: np.void, count: int, most: int, longest: int, clients: in
         phase=integers(int(knobs["block_size"])),
         gaps=np.zeros(ITL_BINS),
         served=np.zeros(clients),
+        **NO_DRAFTS._asdict(),
         extent_start=integers(slots + 2),
         extent_size=extent_size,
     )
@@ -132,6 +139,8 @@ class Replica:
         Most tokens (prompt + output) of any request.
     policy : AdaptiveBatching, optional
         Asked for the rules of the next steps where the knob `interactive` is set.
+    drafts : DraftTables
+        Of speculation, where the knob `draft_tokens` is set.
     """
 
     tables: StepTables
@@ -141,6 +150,7 @@ class Replica:
     capacity: int = 0
     longest: int = 0
     policy: AdaptiveBatching | None = None
+    drafts: DraftTables = NO_DRAFTS
     state: npt.NDArray[np.void] = field(init=False)
     pool: BlockPool = field(init=False)
     tiers: Tiers = field(init=False)
@@ -154,7 +164,8 @@ class Replica:
         clients = int(requests["client"].max()) + 1 if len(requests) else 1
         check_tables(self.tables, knobs)
         check_sizes(self.longest, requests, knobs)
-        self.lanes = _make_lanes(knobs, self.capacity, len(requests), self.longest, clients)
+        sizes = (self.capacity, len(requests), self.longest, clients)
+        self.lanes = _make_lanes(knobs, *sizes)._replace(**self.drafts._asdict())
         self.pool, self.tiers = _make_pools(knobs)
         self._point()
         self.rows = np.zeros(FIRST_ROWS, STEP)

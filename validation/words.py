@@ -132,15 +132,16 @@ def _kernels(found: Validation) -> TextTable:
         index=["accelerator", "family", "split"], columns="method", values=["median", "p90"]
     )
     methods = [m for m in wide["median"].columns if m != "model"]
+    keys = [(str(name), str(family), str(split)) for name, family, split in wide.index]
     rows = [
         [
-            *map(str, key if isinstance(key, tuple) else (key,)),
+            *key,
             percent(float(row["median", "model"]), sign=False),
             percent(float(row["p90", "model"]), sign=False),
-            percent(kernel_limit(*map(str, key)), sign=False),
+            percent(kernel_limit(*key), sign=False),
             *(percent(float(row["median", m]), sign=False) for m in methods),
         ]
-        for key, row in wide.iterrows()
+        for key, row in zip(keys, wide.to_dict("records"), strict=True)
     ]
     columns = ["accelerator", "family", "held out", "median |error|", "p90", LIMIT]
     about = "Kernel times of shapes that the fit did not see; last columns: simpler ways."

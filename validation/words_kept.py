@@ -38,7 +38,9 @@ def transfer_table(table: pd.DataFrame) -> TextTable:
         "coefficients a family takes was chosen on these figures. Wanted of GEMM and attention: "
         f"{percent(TRANSFER_LIMIT, sign=False)}."
     )
-    return TextTable("Datasheet only", about, ["left out", *(FAMILIES[name] for name in shown)], rows)
+    return TextTable(
+        "Datasheet only", about, ["left out", *(FAMILIES[name] for name in shown)], rows
+    )
 
 
 def published_table(table: pd.DataFrame) -> TextTable:

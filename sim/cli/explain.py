@@ -36,6 +36,9 @@ def explain(
     batch: Annotated[int, typer.Option(help="Decoding sequences.", rich_help_panel=SIZE)] = 32,
     context: Annotated[int, typer.Option(help="Tokens of each.", rich_help_panel=SIZE)] = 1024,
     prompt: Annotated[int, typer.Option(help="Tokens of a prompt.", rich_help_panel=SIZE)] = 2048,
+    against: Annotated[
+        list[str] | None, _option(OUTPUT, 'Beside a model, or "teacher".', "--against")
+    ] = None,
     waterfall: Annotated[
         bool, _option(OUTPUT, "From naive to optimised, --batch at a time.", "--waterfall")
     ] = False,
@@ -44,13 +47,16 @@ def explain(
 ) -> None:
     """Explain one step: FLOPs, bytes, bounds, MFU and MBU by operator; and what memory holds."""
     from sim.cli.overrides import make_scenario
-    from sim.cli.waterfall import show_waterfall
+    from sim.cli.waterfall import show_beside, show_waterfall
     from sim.explain import Load
     from sim.explain import explain as explained
 
     names = ("accelerator", "model", "weights", "kv", "tp", "pp", "engine")
     options = {name: ctx.params[name] for name in names}
     chosen, base = make_scenario(scenario, options, settings or [])
+    if against:
+        show_beside(chosen, base, against, Load(batch, context, prompt), as_json)
+        return
     if waterfall:
         show_waterfall(chosen, base, Load(batch, context, prompt).batch, out, as_json)
         return

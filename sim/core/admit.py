@@ -168,6 +168,7 @@ def take(
     compute(state, knobs, pool, records, lanes, index, tokens)
     ints(lanes.batch)[state.n_batch] = index
     ints(lanes.batch_tokens)[state.n_batch] = tokens
+    ints(lanes.batch_drafts)[state.n_batch] = 0
     state.n_batch += 1
     state.kv_tokens += tokens
     request = requests[index]
@@ -177,4 +178,5 @@ def take(
         request.scheduled += 1
         request.target = request.computed + 1
         ints(lanes.emitting)[state.n_emitting] = index
+        ints(lanes.emitting_tokens)[state.n_emitting] = 1
         state.n_emitting += 1

@@ -24,16 +24,18 @@ __all__ = [
     "decode_attention_s",
     "dispatch_s",
     "gpu_s",
+    "grid_place",
     "prefill_attention_s",
     "run_step",
     "spread_over",
+    "uniform",
 ]
 
 EAGER, PIECEWISE, GRAPH = 0, 1, 2
 
 
 @compiled
-def _uniform(seed: Record, stream: int, index: int) -> float:
+def uniform(seed: Record, stream: int, index: int) -> float:
     """Return a uniform number in [0, 1) that depends on (seed, stream, index) only.
 
     Counter-based (SplitMix64 finaliser), so that draws do not depend on how steps are grouped.
@@ -51,9 +53,9 @@ def _update_level(state: Record, knobs: Record) -> None:
     """Redraw the host's level when its time is over (uniform level, exponential stay)."""
     while state.now >= state.level_until:
         index = state.level_index
-        stay = -np.log(1.0 - _uniform(state.seed, 1, index)) * knobs.level_mean_s
+        stay = -np.log(1.0 - uniform(state.seed, 1, index)) * knobs.level_mean_s
         spread = knobs.level_high - knobs.level_low
-        state.level = knobs.level_low + spread * _uniform(state.seed, 2, index)
+        state.level = knobs.level_low + spread * uniform(state.seed, 2, index)
         state.level_until = max(state.level_until, 0.0) + stay
         state.level_index = index + 1
 
@@ -64,7 +66,7 @@ def dispatch_s(state: Record, knobs: Record, tokens: int, prefilling: bool) -> t
     if tokens <= knobs.graph_tokens and not prefilling:
         slow = 1.0 + knobs.graph_level_share * (state.level - 1.0)
         return knobs.graph_dispatch_s * slow, GRAPH
-    noise = 1.0 + knobs.level_jitter * (2.0 * _uniform(state.seed, 3, state.step) - 1.0)
+    noise = 1.0 + knobs.level_jitter * (2.0 * uniform(state.seed, 3, state.step) - 1.0)
     scale = state.level * noise
     if tokens <= knobs.graph_tokens:
         return knobs.piecewise_dispatch_s * scale, PIECEWISE
@@ -72,7 +74,7 @@ def dispatch_s(state: Record, knobs: Record, tokens: int, prefilling: bool) -> t
 
 
 @compiled
-def _grid(bounds: Record, axis: int, value: float, size: int) -> tuple[int, float]:
+def grid_place(bounds: Record, axis: int, value: float, size: int) -> tuple[int, float]:
     """Return (lower index, weight of the upper neighbour) on a log2 grid, clamped below."""
     place = (np.log2(max(value, 1.0)) - bounds[2 * axis]) * bounds[2 * axis + 1]
     low = min(max(int(place), 0), size - 2)
@@ -83,8 +85,8 @@ def _grid(bounds: Record, axis: int, value: float, size: int) -> tuple[int, floa
 def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
     """Return attention seconds of one prompt chunk over its past (bilinear on a log grid)."""
     table = tables.prefill_s
-    i, u = _grid(tables.bounds, 1, chunk, table.shape[0])
-    j, v = _grid(tables.bounds, 2, past + 1.0, table.shape[1])
+    i, u = grid_place(tables.bounds, 1, chunk, table.shape[0])
+    j, v = grid_place(tables.bounds, 2, past + 1.0, table.shape[1])
     low = table[i, j] * (1.0 - v) + table[i, j + 1] * v
     high = table[i + 1, j] * (1.0 - v) + table[i + 1, j + 1] * v
     return low * (1.0 - u) + high * u
@@ -112,7 +114,7 @@ def decode_attention_s(tables: StepTables, sequences: int, context: float, squar
     variance = max(squares / sequences - mean * mean, 0.0)
     spread = np.sqrt(variance) / max(mean, 1.0)
     row, extra = tables.decode_s[sequences], tables.uneven[sequences]
-    i, u = _grid(tables.bounds, 0, mean, row.size)
+    i, u = grid_place(tables.bounds, 0, mean, row.size)
     even = row[i] * (1.0 - u) + row[i + 1] * u
     place = spread / SPREAD_STEP
     k = min(int(place), SPREADS - 2)
@@ -282,8 +284,9 @@ def run_step(
         When the output of the step before it is seen [s].
     """
     _update_level(state, knobs)
-    tokens = prefill_tokens + decodes
-    even = balanced(knobs, prefill_tokens, prefills, decodes)
+    computed = decodes + state.verified
+    tokens = prefill_tokens + computed
+    even = balanced(knobs, prefill_tokens, prefills, computed)
     own_tokens = even // max(knobs.units, 1)
     host, launch = dispatch_s(state, knobs, own_tokens, prefill_tokens > 0)
     prefill_attention /= spread_over(knobs, prefill_tokens, prefills)
@@ -295,7 +298,7 @@ def run_step(
         table_s += knobs.piecewise_gap_s
     linear = tables.counts[0] * tokens + tables.counts[1] * logits + state.extra_flops
     attention = tables.counts[2] * (pairs + context)
-    weights = tables.linear_bytes[even]
+    weights = tables.linear_bytes[even] + state.extra_bytes
     kv = tables.counts[3] * (context + tokens + prefill_tokens)
     flop_j = knobs.j_per_flop * (linear * knobs.flop_scale + attention)
     dynamic_j = flop_j + knobs.j_per_weight_byte * weights + knobs.j_per_kv_byte * kv
@@ -315,7 +318,8 @@ def run_step(
     seen = max(state.gpu_end, dispatched) + knobs.visible_s
     state.gpu_end = end
     state.copied_s += state.copy_s + state.fetch_s
-    state.copy_s = state.fetch_s = state.extra_s = state.extra_flops = 0.0
+    state.copy_s = state.fetch_s = state.extra_s = state.extra_flops = state.extra_bytes = 0.0
+    state.verified = 0
     state.step += 1
     state.step_s, state.step_host_s, state.step_j = seconds, host, joules
     state.step_flops, state.step_bytes = linear + attention, weights + kv

@@ -107,7 +107,7 @@ def advance_all(
             )
             if status in (ROWS_FULL, NEED_RULES):
                 return place, status
-        steps = _fewest_steps(state, records[0], lanes[0])
+        steps = _fewest_steps(state, records[0], lanes[0]) // (knobs[0].draft_tokens + 1)
         quiet[place] = state.now + (steps - 2) * least_s[place]
     return -1, 0
 

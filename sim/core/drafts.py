@@ -85,16 +85,27 @@ def take_drafts(
 
 
 @compiled
-def adapt(request: Record, knobs: Record, drafted: int, new: int) -> None:
-    """Draft two tokens more after a step in which all were right, else one less."""
-    if new > drafted:
-        request.draft_length = min(request.draft_length + 2, knobs.draft_tokens)
-    else:
-        request.draft_length = max(request.draft_length - 1, 1)
+def adapt(state: Record, knobs: Record, requests: Record, lanes: Record) -> None:
+    """Count the drafts of the step that was formed, and set the lengths of its requests anew.
+
+    Two tokens more after a step in which all were right, else one less.
+    """
+    for i in range(state.n_batch):
+        drafted = ints(lanes.batch_drafts)[i]
+        if drafted == 0:
+            continue
+        request, new = requests[ints(lanes.batch)[i]], ints(lanes.batch_tokens)[i]
+        state.drafted += drafted
+        state.accepted += new - 1
+        state.decoded += 1
+        if new > drafted:
+            request.draft_length = min(request.draft_length + 2, knobs.draft_tokens)
+        else:
+            request.draft_length = max(request.draft_length - 1, 1)
 
 
 @compiled
-def _read(tables: StepTables, lanes: Record, address: int, sequences: int, context: float) -> float:
+def _read(tables: StepTables, address: int, sequences: int, context: float) -> float:
     """Return an entry of a table by sequences and mean context, between its contexts."""
     width = tables.decode_s.shape[1]
     i, u = grid_place(tables.bounds, 0, context, width)
@@ -126,26 +137,22 @@ def charge(
     """
     state.extra_s += floats(lanes.draft_prompt_s)[prompts]
     state.extra_flops += prompts * knobs.draft_flops
-    total, longest, more, beyond, asking = 0, 0, 0, 0.0, 0
+    total, longest, more, asking = 0, 0, 0, 0
     for i in range(state.n_batch):
         drafted = ints(lanes.batch_drafts)[i]
-        if drafted == 0:
-            continue
-        query = verified(knobs, drafted) - 1
-        total += drafted
-        longest = max(longest, drafted)
-        asking += 1
-        more += query
-        beyond += query * (decodes and context / decodes)
+        if drafted > 0:
+            total += drafted
+            longest = max(longest, drafted)
+            more += verified(knobs, drafted) - 1
+            asking += 1
     if total == 0:
         return 0
     mean = context / decodes
     passes = 1 if knobs.draft_once else longest
     each = asking if knobs.draft_once else (total + longest - 1) // longest
-    state.extra_s += passes * _read(tables, lanes, lanes.draft_s, each, mean)
+    state.extra_s += passes * _read(tables, lanes.draft_s, each, mean)
     share = more / (decodes * (verified(knobs, knobs.draft_tokens) - 1.0))
-    state.extra_s += share * _read(tables, lanes, lanes.verify_s, decodes, mean)
-    state.extra_flops += total * knobs.draft_flops + tables.counts[2] * beyond
+    state.extra_s += share * _read(tables, lanes.verify_s, decodes, mean)
+    state.extra_flops += total * knobs.draft_flops + tables.counts[2] * mean * more
     state.extra_bytes += passes * (knobs.draft_bytes + knobs.draft_kv_bytes * each * mean)
-    state.drafted += total
     return more

@@ -54,6 +54,14 @@ KNOBS = np.dtype(
         ("shed_ttft_s", "f8"),  # refuse requests whose predicted time to first token is longer
         ("shed_token_s", "f8"),  # predicted seconds per prompt token
         ("answer_s", "f8"),  # time of an answer that is known
+        ("draft_tokens", "i8"),  # speculation: tokens drafted at most, 0 = none
+        ("draft_candidates", "i8"),  # tokens verified at least, where there are drafts
+        ("draft_adaptive", "i8"),  # 1: a length of its own for every request
+        ("draft_once", "i8"),  # 1: all drafts of a step come from one pass
+        ("draft_flops", "f8"),  # of a drafted token
+        ("draft_bytes", "f8"),  # weights read by a pass
+        ("draft_kv_bytes", "f8"),  # per token of context
+        ("draft_seed", "u8"),
         ("every_step", "i8"),  # 1: one row per step
         ("log_steps", "i8"),  # 0: keep no step log
         ("fuse", "i8"),  # 0: never take macro-steps

@@ -83,6 +83,8 @@ REQUEST = np.dtype(
         ("gate", "i8"),  # decided at the door: see `Gate`
         ("extra_s", "f8"),  # GPU seconds of its first chunk besides the model, as an encoder's
         ("extra_flops", "f8"),
+        ("draft_level", "i8"),  # row of Lanes.draft_chances
+        ("draft_length", "i8"),  # tokens to draft, where the length is adaptive
         ("saved_s", "f8"),  # GPU seconds that a cache of encoder outputs saved
         ("cached_tokens", "i8"),  # prompt tokens found in the prefix cache at first admission
         ("dram_tokens", "i8"),  # of them fetched from host memory
@@ -135,6 +137,11 @@ STATE = np.dtype(
         ("copied_s", "f8"),  # all of both so far
         ("extra_s", "f8"),  # GPU seconds and FLOPs of the next step besides the model
         ("extra_flops", "f8"),
+        ("extra_bytes", "f8"),  # weights that it reads besides those of the model
+        ("verified", "i8"),  # tokens of the next step beyond one per decoding request
+        ("drafted", "i8"),  # tokens drafted, and accepted, so far
+        ("accepted", "i8"),
+        ("decoded", "i8"),  # decodes that drafts stood behind
         ("cache_clock", "f8"),  # rank of the block evicted last
         ("idle_squares", "f8"),  # sum of squared contexts of padding rows
         ("seed", "u8"),
@@ -291,6 +298,9 @@ class Lanes(NamedTuple):
     emitting: Integers  # the same for the step being formed
     batch: Integers
     batch_tokens: Integers
+    batch_drafts: Integers  # tokens drafted for each, 0 = none
+    flight_tokens: Integers  # tokens that each of `flight`, and of `emitting`, gets
+    emitting_tokens: Integers
     slots: Integers
     blocks: Integers  # (slots, blocks per request)
     held: Integers  # blocks held, by slot
@@ -298,6 +308,11 @@ class Lanes(NamedTuple):
     phase: Integers  # decoding sequences by context modulo block size
     gaps: Floats  # inter-token-latency histogram
     served: Floats  # weighted tokens served, by client
+    draft_lengths: Integers  # speculation: see sim.drafts.DraftTables
+    draft_chances: Floats
+    draft_s: Floats
+    verify_s: Floats
+    draft_prompt_s: Floats
     extent_start: Integers  # free runs of contiguous memory
     extent_size: Integers
 

@@ -7,6 +7,7 @@ decodes again and again, O(1) per step). Both call `run_step`, so they give the 
 import numpy as np
 
 from sim.core.clock import count_gap, prefill_attention_s, run_step
+from sim.core.drafts import adapt, charge
 from sim.core.jit import compiled
 from sim.core.kv import give_back
 from sim.core.layout import Record, Status, StepTables
@@ -106,7 +107,8 @@ def _deliver(
 ) -> None:
     """Hand the tokens of the step in flight to the clients; end requests that are complete."""
     delay = knobs.client_s + knobs.client_per_request_s * state.n_running
-    done_before, alike, given, flight = state.n_done, 0, 0, ints(lanes.flight)
+    done_before, alike, given = state.n_done, 0, 0
+    flight, tokens = ints(lanes.flight), ints(lanes.flight_tokens)
     for i in range(state.n_flight):
         index = flight[i]
         request = requests[index]
@@ -117,9 +119,9 @@ def _deliver(
             alike += 1
         elif not np.isnan(request.last_token_s):  # a token of another replica has no time here
             count_gap(floats(lanes.gaps), seen - request.last_token_s, 1)
-        request.emitted += 1
+        request.emitted += tokens[i]
         request.last_token_s = seen
-        given += 1
+        given += tokens[i]
         if request.emitted >= request.output_tokens:
             _end(state, knobs, pool, requests, lanes, index, seen + delay)
     state.generated += given
@@ -157,10 +159,13 @@ def _cancel(state: Record, knobs: Record, pool: Record, requests: Record, lanes:
 
 
 @compiled
-def _put_in_flight(state: Record, lanes: Record) -> None:
+def _put_in_flight(state: Record, knobs: Record, lanes: Record) -> None:
     flight, emitting = ints(lanes.flight), ints(lanes.emitting)
     for i in range(state.n_emitting):
         flight[i] = emitting[i]
+    if knobs.draft_tokens > 0:
+        for i in range(state.n_emitting):
+            ints(lanes.flight_tokens)[i] = ints(lanes.emitting_tokens)[i]
     state.n_flight = state.n_emitting
     state.in_flight = 1
 
@@ -177,13 +182,15 @@ def _general_step(
 ) -> bool:
     """Run the step that was formed; return True when it decoded everything that runs."""
     requests, batch, batch_tokens = records[0], ints(lanes.batch), ints(lanes.batch_tokens)
+    drafts = ints(lanes.batch_drafts)
     schedule_s = state.now
     prefills, prefill_tokens, decodes, context = 0, 0, 0, 0
     pairs, attention, squares = 0.0, 0.0, 0.0
     for i in range(state.n_batch):
         request, tokens = requests[batch[i]], batch_tokens[i]
         past = request.computed - tokens
-        if tokens == 1 and (past >= request.prompt_tokens or knobs.receive):
+        one = tokens == 1 and (past >= request.prompt_tokens or knobs.receive)
+        if one or drafts[i] > 0:
             decodes += 1
             context += past
             squares += float(past) * past
@@ -192,7 +199,11 @@ def _general_step(
             prefill_tokens += tokens
             pairs += tokens * (past + 0.5 * (tokens + 1))
             attention += prefill_attention_s(tables, tokens, past)
-    idle = state.n_padding
+    idle, more = state.n_padding, 0
+    if knobs.draft_tokens > 0:
+        adapt(state, knobs, requests, lanes)
+        more = charge(tables, state, knobs, lanes, prefill_tokens, decodes, context)
+    state.verified = more
     seen = run_step(
         tables,
         state,
@@ -203,7 +214,7 @@ def _general_step(
         decodes + idle,
         context + state.padding_context,
         squares + state.idle_squares,
-        state.n_emitting + idle,
+        state.n_emitting + idle + more,
         prefills,
     )
     state.prefilled += prefill_tokens
@@ -216,7 +227,7 @@ def _general_step(
     else:
         state.now = schedule_s + state.step_host_s
         steady = False
-    _put_in_flight(state, lanes)
+    _put_in_flight(state, knobs, lanes)
     return steady
 
 

@@ -19,8 +19,11 @@ ENDED = 1 << 40  # steps that a request which only pads the batch would allow
 
 @compiled
 def may_repeat(state: Record, knobs: Record) -> bool:
-    """Return whether the next step can only be the last one again: nobody may be admitted."""
-    if not knobs.fuse or (knobs.interactive and state.changed):
+    """Return whether the next step can only be the last one again: nobody may be admitted.
+
+    With drafts no two steps are alike.
+    """
+    if not knobs.fuse or knobs.draft_tokens > 0 or (knobs.interactive and state.changed):
         return False
     if state.n_waiting == 0 or state.n_running >= knobs.max_num_seqs:
         return True

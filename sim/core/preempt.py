@@ -56,16 +56,19 @@ def _unschedule(state: Record, requests: Record, lanes: Record, index: int) -> i
     request = requests[index]
     for i in range(state.n_emitting - 1, -1, -1):
         if ints(lanes.emitting)[i] == index:
+            given = ints(lanes.emitting_tokens)[i]
             _remove(lanes.emitting, i, state.n_emitting)
+            _remove(lanes.emitting_tokens, i, state.n_emitting)
             state.n_emitting -= 1
-            request.scheduled -= 1
-            request.target = request.computed
+            request.scheduled -= given
+            request.target = request.computed - given + 1
             break
     for i in range(state.n_batch - 1, -1, -1):
         if ints(lanes.batch)[i] == index:
             tokens = ints(lanes.batch_tokens)[i]
             _remove(lanes.batch, i, state.n_batch)
             _remove(lanes.batch_tokens, i, state.n_batch)
+            _remove(lanes.batch_drafts, i, state.n_batch)
             state.n_batch -= 1
             request.computed -= tokens
             state.kv_tokens -= tokens

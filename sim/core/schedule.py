@@ -7,6 +7,7 @@ prompts before decodes, whole prompts only, batches that are held until all of t
 """
 
 from sim.core.admit import find, free_blocks_allow, known_tokens, start, take, valley
+from sim.core.drafts import drafts_for, slots_of, take_drafts, verified
 from sim.core.jit import compiled
 from sim.core.kv import blocks_to_admit
 from sim.core.layout import Record
@@ -58,10 +59,10 @@ def _schedule_running(
         ints(lanes.batch_tokens),
         ints(lanes.emitting),
     )
-    place, size, short = 0, knobs.block_size, 0
+    place, size, short, plain = 0, knobs.block_size, 0, knobs.draft_tokens == 0
     while place < state.n_running and budget > 0:
         request = requests[running[place]]
-        if _fits_last_block(request, held[request.slot] * size, size):
+        if plain and _fits_last_block(request, held[request.slot] * size, size):
             request.computed += 1
             request.target += 1
             request.scheduled += 1
@@ -72,14 +73,19 @@ def _schedule_running(
             short += 1
             budget -= 1
         elif request.scheduled < request.output_tokens:
+            drafted = 0 if plain else drafts_for(state, knobs, lanes, request, budget)
             tokens = _chunk(state, knobs, request, request.target - request.computed, budget)
             if tokens > 0:
-                place, returned = make_room(state, knobs, pool, requests, lanes, place, tokens)
+                slots = slots_of(knobs, request, drafted) if drafted > 0 else tokens
+                place, returned = make_room(state, knobs, pool, requests, lanes, place, slots)
                 budget += returned
                 if place < 0:
                     break
-                take(state, knobs, pool, records, lanes, running[place], tokens)
-                budget -= tokens
+                if drafted > 0:
+                    take_drafts(state, knobs, pool, records, lanes, running[place], drafted)
+                else:
+                    take(state, knobs, pool, records, lanes, running[place], tokens)
+                budget -= verified(knobs, drafted) if drafted > 0 else tokens
         place += 1
     state.kv_tokens += short
     return budget
@@ -241,7 +247,8 @@ def form_batch(
     if knobs.fair:
         for i in range(state.n_emitting):
             client = records[0][ints(lanes.emitting)[i]].client
-            floats(lanes.served)[client] += knobs.output_weight
+            given = ints(lanes.emitting_tokens)[i]
+            floats(lanes.served)[client] += knobs.output_weight * given
     if knobs.reserve == 0:
         state.largest_free = state.free_blocks
     return blocked

@@ -19,7 +19,7 @@ from sim.scenario import Scenario
 from sim.simulation import Result, simulate, workload_requests
 from workloads.models import load_model
 
-__all__ = ["COLUMNS", "ladder", "waterfall"]
+__all__ = ["COLUMNS", "figures_of_crowd", "ladder", "waterfall"]
 
 COLUMNS = ("step", "seconds", "joules", "usd", "saved_s", "saved_j", "saved_usd", "quality")
 ROUNDS = 8  # requests that are served, over those served at a time
@@ -154,6 +154,26 @@ def waterfall(
     for name, column in saved.items():
         table[name] = -table[column].diff()
     return table[list(COLUMNS)]
+
+
+def figures_of_crowd(
+    scenario: Scenario, batch: int = 32, base: Path = Path(), way: str = "rented"
+) -> dict[str, float]:
+    """Return what an output token takes while a queue is full, so many requests at a time.
+
+    Returns
+    -------
+    dict
+        seconds of one accelerator [s], joules [J], usd per million tokens [USD].
+
+    Raises
+    ------
+    InputError
+        The scenario cannot be deployed.
+    """
+    crowd = _crowd(workload_requests(scenario, base), batch)
+    one = scenario.changed(ALONE | {"policies.batching": _batching(scenario, batch)})
+    return _per_token(simulate(one, crowd, base), way)
 
 
 def _crowd(requests: pd.DataFrame, batch: int) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import html
 
+import numpy as np
 import pandas as pd
 
 from sim.charts_roofline import waterfall_bars
@@ -37,7 +38,7 @@ def waterfall_rows(table: pd.DataFrame) -> list[list[str]]:
 
 
 def _number(value: float) -> str:
-    return "-" if pd.isna(value) else f"{value:.3g}"
+    return "-" if np.isnan(value) else f"{value:.3g}"
 
 
 def waterfall_page(table: pd.DataFrame, scenario: Scenario, batch: int) -> Page:

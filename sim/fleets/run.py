@@ -10,9 +10,11 @@ import pandas as pd
 from formats import InputError
 from policies.placement import placement
 from sim.autoscaling import Scaler
+from sim.core.draft_tables import NO_DRAFTS
 from sim.core.layout import Records
 from sim.deployment import Deployment, deploy
 from sim.disaggregation import Disaggregation
+from sim.drafts import give_luck
 from sim.failures import Breaker
 from sim.fleets.arrivals import ClosedLoop, Users, open_arrivals
 from sim.fleets.fleet import Fleet, Process, Requests
@@ -86,6 +88,7 @@ def serve(
     intake = Intake(scenario, table, pools[0].deployment)
     records = _records(intake.records, pools)
     intake.records = records
+    give_luck(records, scenario, len(table))
     fleet = _fleet(scenario, table, pools, records)
     apart = _disaggregation(scenario, fleet)
     if scenario.shared_cache is not None:
@@ -127,7 +130,9 @@ def _fleet(scenario: Scenario, table: pd.DataFrame, pools: list[Pool], records: 
         made = pool.deployment
         seed = stream_seed(scenario.run.seed, f"host/{place}")
         policy = adaptive_policy(pool.scenario.policies)
-        return Replica(made.tables, made.knobs, records, seed, FIRST_QUEUE, longest, policy)
+        drafts = made.drafting.tables if made.drafting else NO_DRAFTS
+        sizes = (FIRST_QUEUE, longest)
+        return Replica(made.tables, made.knobs, records, seed, *sizes, policy, drafts)
 
     choices, which = _choices(table, pools)
     columns = Requests(

@@ -3,7 +3,7 @@
 Lists on the command line, the table of the report and the page follow from the registry.
 """
 
-from sim.metrics import devices, energy, fleet, latency, queueing, rates, reuse, waits
+from sim.metrics import devices, drafting, energy, fleet, latency, queueing, rates, reuse, waits
 from sim.metrics.base import Metric, Observed, distribution, metric, metrics, weighted_percentile
 from sim.metrics.summary import by_group, measure, metric_table, summary
 from sim.metrics.window import Window, mser, observation_window
@@ -15,6 +15,7 @@ __all__ = [
     "by_group",
     "devices",
     "distribution",
+    "drafting",
     "energy",
     "fleet",
     "latency",

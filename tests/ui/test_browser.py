@@ -15,18 +15,23 @@ from pathlib import Path
 
 import pytest
 
-from sim.scenario import load_scenario
+from sim.metrics import summary
+from sim.scenario import Scenario, load_scenario
 from sim.simulation import simulate
-from ui.share import from_link
+from tests.ui.conftest import number
+from ui.share import from_link, to_link
 
 pytestmark = pytest.mark.browser
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+ActionChains = pytest.importorskip("selenium.webdriver.common.action_chains").ActionChains
 By = pytest.importorskip("selenium.webdriver.common.by").By
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "out" / "browser"
-PATIENCE_S = 300  # the first run on a machine compiles the engine
+TEXT = "return document.body.innerText"
+PATIENCE_S = 400  # the first run on a machine compiles the engine
+SMALL = Scenario(name="small", workload={"named": "chat", "duration_s": 20})
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -41,7 +46,9 @@ FLAGS = (
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # An address below the root is asked for first, and falls back to the root: Streamlit's own way.
 HARMLESS = ("_stcore/health", "_stcore/host-config")
-PAGES = ("", "compare", "inside", "roofline", "plan", "catalog", "validation")
+PAGES = ("what-if", "compare", "inside", "roofline", "plan", "catalog", "validation")
+PRESSED = {"plan": "Compute", "validation": "Replay"}  # page -> what starts its work
+TALL = 6000  # pixel, of a page at most
 
 
 def free_port() -> int:
@@ -65,10 +72,14 @@ def server():
     command = [sys.executable, "-m", "sim", "explore", "--no-browser", "--port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
         url, end = f"http://localhost:{port}", time.monotonic() + 60
-        while not is_up(url) and time.monotonic() < end:
-            time.sleep(0.3)
-        yield url
-        os.killpg(process.pid, 15)
+        try:
+            while not is_up(url):
+                assert process.poll() is None, "the server ended"
+                assert time.monotonic() < end, "the server did not answer within 60 s"
+                time.sleep(0.3)
+            yield url
+        finally:
+            os.killpg(process.pid, 15)
 
 
 @pytest.fixture(scope="module")
@@ -100,23 +111,41 @@ def look(driver, width: int = 1280, height: int = 1800, mode: str = "light") -> 
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
-def settle(driver, busy: bool = False) -> str:
-    """Wait until the page stands still, with no work in progress; return its text."""
-    script = (
-        "const app = document.querySelector('[data-test-script-state]');"
-        "return [app ? app.dataset.testScriptState : '', document.body.innerText]"
-    )
+def busy(driver, advice: bool) -> list[str]:
+    """Return what is at work: the script, and jobs; that of the advice only if it matters."""
+    script = "const a = document.querySelector('[data-test-script-state]');"
+    state = driver.execute_script(f"{script} return a ? a.dataset.testScriptState : 'none'")
+    bars = "return [...document.querySelectorAll('[data-testid=\"stProgress\"]')]"
+    works = driver.execute_script(f"{bars}.map(e => e.innerText)")
+    found = [text for text in works if advice or not text.startswith(("trying", "starting"))]
+    return found if state == "notRunning" else [*found, state]
+
+
+def settle(driver, advice: bool = False) -> str:
+    """Wait until the page stands still, with no work in progress; return its text.
+
+    Trying changes goes on behind the page and takes longest, so it is waited for only if asked.
+    """
     before, same, end = "", 0, time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        state, text = driver.execute_script(script)
-        works = driver.find_elements(By.CSS_SELECTOR, '[data-testid="stProgress"]')
-        still = text == before and state == "notRunning" and (busy or not works)
-        same = same + 1 if still and len(text) > 200 else 0
-        if same == 3:
-            return str(text)
+    while same < 3:
+        works, text = busy(driver, advice), str(driver.execute_script(TEXT))
+        steady = text == before if advice else len(text) > 200
+        same = same + 1 if steady and not works else 0
+        if time.monotonic() > end:
+            raise TimeoutError(f"no rest within {PATIENCE_S} s: {works} {text[-300:]}")
         before = text
-        time.sleep(0.5)
-    raise TimeoutError("the page does not come to rest")
+        time.sleep(0.3)
+    return before
+
+
+def until(driver, true, what: str) -> str:
+    """Wait until something is true and then until the page rests; return its text."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {PATIENCE_S} s: {what}")
+        time.sleep(0.2)
+    return settle(driver)
 
 
 def console(driver) -> list[str]:
@@ -135,7 +164,20 @@ def card(driver, label: str) -> str:
 
 
 def slider(driver, label: str):
-    return driver.find_element(By.CSS_SELECTOR, f'[role="slider"][aria-label^="{label}"]')
+    return driver.find_element(By.CSS_SELECTOR, f'input[type="range"][aria-label^="{label}"]')
+
+
+def address(driver) -> Scenario:
+    """Return the scenario that the address carries."""
+    return from_link(driver.current_url.split("s=")[1].split("&")[0])
+
+
+def move(driver, label: str, times: int = 1) -> None:
+    """Move a slider by the keyboard, and wait for what follows."""
+    before, place = address(driver), slider(driver, label)
+    driver.execute_script("arguments[0].focus()", place)
+    ActionChains(driver).send_keys(*[Keys.ARROW_RIGHT] * times).perform()
+    until(driver, lambda: address(driver) != before, f"{label} moved")
 
 
 def drawing(driver) -> str:
@@ -149,73 +191,123 @@ def press(driver, words: str) -> None:
     driver.find_element(By.XPATH, path).click()
 
 
+def shoot(driver, name: str, width: int, mode: str) -> None:
+    """Keep a picture of the whole page, under its heading and all that is below."""
+    script = "return document.querySelector('[data-testid=\"stMain\"]').scrollHeight"
+    look(driver, width, min(int(driver.execute_script(script)) + 1, TALL), mode)
+    settle(driver, advice=True)
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    driver.save_screenshot(str(SHOTS / f"{name}-{width}-{mode}.png"))
+
+
 @pytest.fixture
 def opened(server, driver):
-    """The page What if, at rest."""
+    """The page What if of a small scenario, at rest."""
     look(driver)
-    driver.get(server)
+    driver.get(f"{server}/?s={to_link(SMALL)}")
     settle(driver)
+    console(driver)
     return driver
 
 
 def test_a_slider_moves_figures_and_chart_by_keyboard(opened):
     tpot, chart = card(opened, "TPOT mean"), drawing(opened)
-    handle = slider(opened, "load")
-    for _ in range(6):
-        handle.send_keys(Keys.ARROW_RIGHT)
-    settle(opened)
-    assert card(opened, "TPOT mean") != tpot
+    move(opened, "load", 6)
+    assert address(opened).workload.rate_scale == 6
+    assert number(card(opened, "TPOT mean")) > number(tpot)
     assert drawing(opened) != chart
     assert console(opened) == []
 
 
-def test_the_download_is_the_scenario_of_the_address(opened):
-    press(opened, "Scenario")
+def test_controls_are_reached_with_the_tab_key(opened):
+    script = "const e = document.activeElement; return e.ariaLabel || e.innerText"
+    reached: set[str] = set()
+    for _ in range(60):
+        ActionChains(opened).send_keys(Keys.TAB).perform()
+        reached.update(str(opened.execute_script(script) or "").splitlines())
+    assert {"Compare", "Pin", "Link", "Scenario", "Upload"} <= reached
+    assert {"load [times the workload's own]", "replicas (independent engines)"} <= reached
+
+
+def test_the_download_is_the_scenario_and_gives_the_figures_of_the_page(opened):
     target, end = opened.downloads / "scenario.toml", time.monotonic() + 20
-    while not target.exists() and time.monotonic() < end:
+    press(opened, "Scenario")
+    while not target.exists():
+        assert time.monotonic() < end, "no download within 20 s"
         time.sleep(0.2)
     scenario = load_scenario(target)
-    assert scenario == from_link(opened.current_url.split("s=")[1].split("&")[0])
-    assert len(simulate(scenario).requests) > 100
+    assert scenario == address(opened)
+    found = summary(simulate(scenario))
+    for label, name in (("TPOT mean", "tpot_mean_s"), ("power", "power_mean_w")):
+        assert number(card(opened, label)) == pytest.approx(found[name], rel=0.05)
 
 
 def test_an_upload_replaces_the_scenario_and_a_bad_one_harms_nothing(opened, tmp_path):
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
-    good.write_text('name = "uploaded"\n[hardware]\ntp = 2\n')
+    good.write_text('name = "uploaded"\n[hardware]\ntp = 2\n[workload]\nduration_s = 20\n')
     bad.write_text("[hardware]\ntpp = 2\n")
     press(opened, "Upload")
-    place = opened.find_element(By.CSS_SELECTOR, 'input[type="file"]')
-    place.send_keys(str(bad))
-    assert "tpp is not a known key" in settle(opened)
+    opened.find_element(By.CSS_SELECTOR, 'input[type="file"]').send_keys(str(bad))
+    page = opened.find_element(By.TAG_NAME, "body")
+    until(opened, lambda: "tpp is not a known key" in page.text, "the fault is told")
+    assert address(opened) == SMALL
     opened.find_element(By.CSS_SELECTOR, 'input[type="file"]').send_keys(str(good))
-    settle(opened)
-    assert from_link(opened.current_url.split("s=")[1].split("&")[0]).hardware.tp == 2
+    until(opened, lambda: address(opened).name == "uploaded", "upload taken over")
+    assert address(opened).hardware.tp == 2
     assert console(opened) == []
 
 
 def test_a_link_opens_the_same_scenario_elsewhere(opened):
-    slider(opened, "load").send_keys(Keys.ARROW_RIGHT)
-    settle(opened)
-    address, tpot = opened.current_url, card(opened, "TPOT mean")
+    move(opened, "load")
+    link, tpot = opened.current_url, card(opened, "TPOT mean")
     opened.switch_to.new_window("tab")
     look(opened)
-    opened.get(address)
+    opened.get(link)
     settle(opened)
-    assert opened.current_url == address
+    assert opened.current_url == link
     assert card(opened, "TPOT mean") == tpot
     opened.close()
     opened.switch_to.window(opened.window_handles[0])
 
 
-@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_two_tabs_work_on_scenarios_of_their_own(opened, server):
+    first = opened.current_window_handle
+    opened.switch_to.new_window("tab")
+    look(opened)
+    opened.get(f"{server}/?s={to_link(SMALL.changed({'name': 'other'}))}")
+    settle(opened)
+    move(opened, "replicas")
+    assert (address(opened).name, address(opened).hardware.replicas) == ("other", 2)
+    opened.close()
+    opened.switch_to.window(first)
+    move(opened, "load")
+    assert (address(opened).name, address(opened).hardware.replicas) == ("small", 1)
+
+
+def test_a_pin_stands_beside_the_changed_scenario(opened):
+    press(opened, "Pin")
+    move(opened, "replicas")
+    opened.find_element(By.PARTIAL_LINK_TEXT, "Compare").click()
+    text = until(opened, lambda: "compare" in opened.current_url, "the page Compare")
+    assert "All were asked the same" in text
+    assert "small (on this page)" in text
+    for width in (1280, 390):
+        shoot(opened, "compare-two", width, "light")
+    assert console(opened) == []
+
+
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p or "what-if")
-def test_every_page_fits_both_widths_in_both_modes(server, driver, page, width, mode):
-    look(driver, width, mode=mode)
-    driver.get(f"{server}/{page}")
-    settle(driver)
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    driver.save_screenshot(str(SHOTS / f"{page or 'what-if'}-{width}-{mode}.png"))
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_fits_both_widths_in_both_modes(server, driver, page, width):
+    look(driver, width)
+    driver.get(f"{server}/{'' if page == 'what-if' else page}")
+    settle(driver, advice=True)
+    if page in PRESSED:
+        before = driver.execute_script(TEXT)
+        press(driver, PRESSED[page])
+        until(driver, lambda: driver.execute_script(TEXT) != before, f"{page} begins")
+    for mode in ("light", "dark"):
+        shoot(driver, page, width, mode)
     wide = driver.execute_script("return document.documentElement.scrollWidth")
     assert wide <= width, "nothing is cut off at the side"
     assert driver.find_elements(By.CSS_SELECTOR, '[data-testid="stException"]') == []

@@ -16,6 +16,7 @@ from sim.step_log import binned, even_edges, with_spans
 
 __all__ = [
     "COLOURS",
+    "DECADES",
     "energy_split",
     "kv_use",
     "latency_cdf",
@@ -32,6 +33,7 @@ Chart = alt.Chart | alt.LayerChart
 Floats = npt.NDArray[np.float64]
 BINS, QUANTILES, DOTS, BARS = 300, 400, 1500, 80
 HEIGHT = 240
+DECADES = [10.0**k for k in range(-6, 10)]  # grid lines of logarithmic axes
 LONG_S = 5.0  # from here on a latency axis is in seconds
 COLOURS = {
     "prefill": "#0072B2",
@@ -375,6 +377,7 @@ def roofline(
     roof["rate"] = np.minimum(roof["intensity"] * peak_bytes_per_s, peak_flops_per_s) / 1e12
     x = alt.X("intensity:Q", title="arithmetic intensity [FLOP/byte]").scale(type="log")
     y = alt.Y("rate:Q", title="rate [TFLOP/s]").scale(type="log")
+    x, y = x.axis(values=DECADES, format="~s"), y.axis(values=DECADES, format="~g")
     line = alt.Chart(roof).mark_line(color=LINES[6], strokeDash=[6, 4]).encode(x=x, y=y)
     points = (
         alt.Chart(dots, height=HEIGHT)

@@ -82,6 +82,7 @@ def frontier_table(curve: Curve, accelerators: int, output: float, name: str) ->
         Title of the scenario.
     """
     keep = curve.rate_per_s >= np.maximum.accumulate(curve.rate_per_s)
+    keep &= curve.tpot_s >= np.maximum.accumulate(curve.tpot_s)
     return pd.DataFrame(
         {
             "scenario": name,
@@ -222,15 +223,16 @@ def kernel_errors(table: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no 
     table : DataFrame
         accelerator, family, split, median, p90; errors as shares [1].
     """
-    families = list(dict.fromkeys(table["family"].str.replace("_", " ")))
+    words = table["family"].str.removeprefix("elementwise_").str.replace("_", " ")
+    families = list(dict.fromkeys(words))
     splits = list(dict.fromkeys(table["split"]))
-    data = table.assign(kernel=table["family"].str.replace("_", " "))
+    data = table.assign(kernel=words)
     base = alt.Chart(data, height=max(22 * len(families), 80) + 80).encode(
         y=alt.Y("kernel:N", sort=families, title=None).axis(labelLimit=200),
         yOffset=alt.YOffset("split:N", sort=splits),
-        color=alt.Color("split:N", sort=splits, legend=alt.Legend(title=None, orient="top")).scale(
-            domain=splits, range=list(LINES[: len(splits)])
-        ),
+        color=alt.Color(
+            "split:N", sort=splits, legend=alt.Legend(title=None, orient="top", columns=1)
+        ).scale(domain=splits, range=list(LINES[: len(splits)])),
         tooltip=[
             "accelerator:N",
             "kernel:N",
@@ -239,7 +241,7 @@ def kernel_errors(table: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no 
             alt.Tooltip("p90:Q", title="90 % are below", format=".1%"),
         ],
     )
-    title = "absolute error: median, and 90th percentile"
+    title = "absolute error"
     x = alt.X("median:Q", title=title).axis(format="%").scale(domainMax=0.4, clamp=True)
     ranges = base.mark_rule(size=3, opacity=0.45).encode(x=x, x2="p90:Q")
     return ranges + base.mark_point(filled=True, size=45, opacity=1).encode(x=x)

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from sim.charts import COLOURS, LINES
+from sim.charts import COLOURS, DECADES, LINES
 
 __all__ = ["memory_bar", "roofs", "waterfall_bars"]
 
@@ -39,13 +39,11 @@ def roofs(table: pd.DataFrame, peaks: Mapping[str, float], levels: Mapping[str, 
     low = min(LOWEST, 0.3 * float(table["intensity"].min()))
     high = max(HIGHEST, 2.0 * float(table["intensity"].max()))
     top = max(peaks.values())
-    x = alt.X("intensity:Q", title="arithmetic intensity [FLOP/byte]").scale(
-        type="log", domain=[low, high], nice=False
-    )
+    x = alt.X("intensity:Q", title="arithmetic intensity [FLOP/byte]")
+    x = x.axis(values=DECADES, format="~s").scale(type="log", domain=[low, high], nice=False)
     floor = 0.2 * float(table["rate"].min()) / 1e12
-    y = alt.Y("rate:Q", title="rate [TFLOP/s]").scale(
-        type="log", domain=[floor, 2.5 * top / 1e12], nice=False
-    )
+    y = alt.Y("rate:Q", title="rate [TFLOP/s]").axis(values=DECADES, format="~g")
+    y = y.scale(type="log", domain=[floor, 2.5 * top / 1e12], nice=False)
     dots = (
         alt.Chart(_dots(table), height=HEIGHT)
         .mark_point(filled=True, opacity=0.9)
@@ -83,7 +81,7 @@ def _slopes(levels: Mapping[str, float], top: float, floor: float, x: alt.X, y: 
         rows += [
             {"intensity": v, "rate": v * bandwidth / 1e12, "roof": name} for v in ends.tolist()
         ]
-        place = 0.5 if i == 0 else 0.3
+        place = 0.5 if i == 0 else 0.12
         middle = float(np.exp(np.log(ends[0]) + place * np.ptp(np.log(ends))))
         words = f"{name}, {bandwidth / 1e12:.3g} TB/s"
         labels.append(
@@ -147,13 +145,13 @@ def memory_bar(parts: Mapping[str, float]) -> alt.Chart:
     data = pd.DataFrame(rows).assign(bar="memory")
     names = data["part"].tolist()
     chart: alt.Chart = (
-        alt.Chart(data, height=190)
-        .mark_bar(stroke="white", strokeWidth=1)
+        alt.Chart(data, height=210)
+        .mark_bar(size=44)
         .encode(
             y=alt.Y("bar:N", axis=None),
             x=alt.X("gb:Q", title="memory of one accelerator [GB]").scale(nice=False),
             color=alt.Color(
-                "part:N", sort=names, legend=alt.Legend(title=None, orient="top", columns=3)
+                "part:N", sort=names, legend=alt.Legend(title=None, orient="top", columns=2)
             ).scale(domain=names, range=[MEMORY[name] for name in names]),
             order=alt.Order("place:Q"),
             tooltip=["part:N", alt.Tooltip("gb:Q", title="GB", format=".3~g")],
@@ -189,7 +187,7 @@ def waterfall_bars(table: pd.DataFrame, column: str, title: str) -> Any:  # noqa
         }
     )
     base = alt.Chart(data, height=36 * len(data) + 70).encode(
-        y=alt.Y("step:N", sort=data["step"].tolist(), title=None).axis(labelLimit=220),
+        y=alt.Y("step:N", sort=data["step"].tolist(), title=None).axis(labelLimit=190),
         tooltip=[
             "step:N",
             alt.Tooltip("before:Q", format=".3~g"),
@@ -197,7 +195,7 @@ def waterfall_bars(table: pd.DataFrame, column: str, title: str) -> Any:  # noqa
         ],
     )
     x = alt.X("after:Q", title=title).scale(
-        type="log", domain=[low, 1.8 * float(after.max())], nice=False
+        type="log", domain=[low, 4.0 * float(after.max())], nice=False
     )
     bars = base.mark_bar(height=16).encode(
         x=x,

@@ -125,7 +125,9 @@ def phase_shares(table: pd.DataFrame) -> alt.Chart:
         .mark_area(interpolate="step")
         .encode(
             x=_time(table),
-            y=alt.Y("share:Q", stack="normalize", title="time").axis(format="%", tickCount=4),
+            y=alt.Y("share:Q", stack="normalize", title="share of the time").axis(
+                format="%", tickCount=4
+            ),
             color=alt.Color(
                 "phase:N", sort=list(PHASES), legend=alt.Legend(title=None, orient="top")
             ).scale(domain=list(PHASES), range=[COLOURS[p] for p in PHASES]),

@@ -35,12 +35,11 @@ MEANING = {
     "power": "Mean watts of all accelerators over the run, waiting included.",
     "output": "Output tokens per second of the whole deployment.",
 }
-WIDTH = 172
 
 
 def cards(outcome: Outcome) -> None:
     """Draw all figures that exist."""
-    with st.container(horizontal=True, gap="small", key="cards"):
+    with st.container(gap="small", key="cards"):
         for name, label in CARDS.items():
             band = outcome.band(name)
             if band is None:
@@ -54,7 +53,6 @@ def cards(outcome: Outcome) -> None:
                 delta_arrow="off",
                 help=_help(name, outcome),
                 border=True,
-                width=WIDTH,
             )
 
 

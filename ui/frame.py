@@ -49,7 +49,7 @@ def title(words: str, scenario: Scenario | None) -> None:
 
 def files(scenario: Scenario) -> None:
     """Draw the row of buttons: pin, link, download, upload."""
-    with st.container(horizontal=True, gap="small", width="content"):
+    with st.container(horizontal=True, gap="small", width="content", key="files"):
         if st.button("Pin", icon=":material/keep:", help="Keep this scenario on the page Compare."):
             _pin(scenario)
         _link()

@@ -10,7 +10,7 @@ import pandas as pd
 from sim.charts_explore import frontier_table
 from sim.deployment import Deployment, deploy
 from sim.exploring.advice import cost_of
-from sim.exploring.bands import Band, kernel_bands, with_seeds
+from sim.exploring.bands import Band, kernel_bands, reaching_steady_state, with_seeds
 from sim.exploring.estimate import Estimate, estimate
 from sim.exploring.money import per_million, price_of
 from sim.metrics import summary
@@ -42,6 +42,8 @@ class Outcome:
         One replica.
     ratios : dict
         Figure -> (low, high) over its value, from the errors of kernels.
+    rough : dict
+        The same while only the estimate is there: up to the steady state of a longer run.
     result : Result or None
         The simulation, None while only the estimate is there.
     others : list of dict
@@ -53,6 +55,7 @@ class Outcome:
     figures: dict[str, Any]
     deployment: Deployment
     ratios: dict[str, tuple[float, float]]
+    rough: dict[str, tuple[float, float]]
     result: Result | None = None
     others: list[dict[str, Any]] = field(default_factory=list)
 
@@ -72,12 +75,13 @@ class Outcome:
         return frontier_table(self.estimate.curve, each, output, name)
 
     def _ratio(self, name: str) -> tuple[float, float] | None:
+        ratios = self.rough if self.result is None else self.ratios
         if name == "goodput_per_s":
-            return self.ratios.get("slo_attainment")
+            return ratios.get("slo_attainment")
         if name == COST:
-            low, high = self.ratios.get("output_tokens_per_s", (1.0, 1.0))
+            low, high = ratios.get("output_tokens_per_s", (1.0, 1.0))
             return 1.0 / high, 1.0 / low
-        return self.ratios.get(name)
+        return ratios.get(name)
 
 
 def scenario_key(scenario: Scenario, *more: str) -> str:
@@ -131,7 +135,8 @@ def _quick(scenario: Scenario, requests: pd.DataFrame, way: str) -> Outcome:
         watts, tokens = (figures[name] for name in AT_COST)
         figures[COST] = per_million(price, scenario.hardware.accelerators, watts, tokens)
     ratios = kernel_bands(scenario, deployment, requests, middle)
-    return Outcome(scenario, middle, figures, deployment, ratios)
+    rough = reaching_steady_state(scenario, deployment, requests, middle, ratios)
+    return Outcome(scenario, middle, figures, deployment, ratios, rough)
 
 
 def run(scenario: Scenario, way: str, tell: Teller) -> Outcome:

@@ -11,13 +11,18 @@ STYLE = """
 .stMainBlockContainer {padding-top: 4.2rem; padding-bottom: 3rem; max-width: 1500px;}
 .stMain h1 {font-size: 2rem; padding: 0;}
 .stMain h4 {font-size: 1.1rem; padding: .8rem 0 .3rem 0;}
-.stMetric {padding: 0 !important; min-height: 6.2rem;}
+.st-key-cards {display: grid; grid-template-columns: repeat(auto-fill, minmax(9.4rem, 1fr));}
+.st-key-cards > div {width: 100% !important;}
+.stMetric {padding: 0 !important; min-height: 6.2rem; width: 100% !important;}
 .stMetric > div {padding: .6rem .7rem !important;}
 [data-testid="stMetricValue"] {font-size: 1.3rem;}
 [data-testid="stMetricDelta"] {font-size: .78rem;}
 @media (max-width: 640px) {
   .stMainBlockContainer {padding-left: .8rem; padding-right: .8rem;}
   [data-testid="stMetricValue"] {font-size: 1.2rem;}
+  .stMain h1 {font-size: 1.7rem;}
+  .st-key-files button {padding: .2rem .5rem; min-height: 2.2rem;}
+  .st-key-files {gap: .4rem;}
 }
 </style>
 """
@@ -44,6 +49,7 @@ def chart(made: Any, key: str, alt: str, height: int | None = None) -> None:  # 
     """
     if height is not None:
         made = made.properties(height=height)
+    made = made.properties(padding={"left": 0, "right": 4, "top": 2, "bottom": 4})
     st.altair_chart(made, width="stretch", key=key, alt=alt)
 
 

@@ -16,7 +16,7 @@ def shown(band: Band, unit: str) -> str:
     >>> shown(Band(0.04519, 0.042, 0.049), "s"), shown(Band(436.1, 430.0, 441.0), "token/s")
     ('45.2 ms', '436 token/s')
     >>> shown(Band(2.2294, 2.0, 2.5), "USD"), shown(Band(0.9958, 0.99, 1.0), "1")
-    ('2.2 USD', '99.58 %')
+    ('2.2 USD', '99.6 %')
     """
     factor, word = _scale(band.value, unit)
     return f"{_digits(band.value * factor, _places(band, factor))} {word}"
@@ -52,15 +52,17 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 
 def _places(band: Band, factor: float) -> int:
-    """Return decimals so that as many digits are left as the band justifies."""
+    """Return decimals so that as many digits are left as the band justifies; -1 is tens."""
     size = abs(band.value * factor)
     if size <= 0 or not math.isfinite(size):
         return 0
-    return max(rounded(band) - 1 - math.floor(math.log10(size)), 0) if size < 100 else 0
+    return rounded(band) - 1 - math.floor(math.log10(size))
 
 
 def _digits(value: float, places: int) -> str:
-    return f"{value:,.{places}f}" if math.isfinite(value) else "no limit"
+    if not math.isfinite(value):
+        return "no limit"
+    return f"{round(value, places):,.{max(places, 0)}f}"
 
 
 def percent(share: float) -> str:

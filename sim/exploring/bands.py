@@ -21,7 +21,7 @@ from sim.exploring.estimate import Estimate, estimate
 from sim.scenario import Scenario
 from workloads.precision import kernel_dtype
 
-__all__ = ["Band", "kernel_bands", "rounded", "with_seeds"]
+__all__ = ["Band", "kernel_bands", "reaching_steady_state", "rounded", "with_seeds"]
 
 Z80 = 1.2816  # half-width of P10 to P90 of a normal distribution, in standard deviations
 FALLBACK = (-0.1, 0.1)  # where a family has no residuals of its own
@@ -88,6 +88,34 @@ def kernel_bands(
     return found
 
 
+def reaching_steady_state(
+    scenario: Scenario,
+    deployment: Deployment,
+    requests: pd.DataFrame,
+    middle: Estimate,
+    ratios: Ratios,
+) -> Ratios:
+    """Return bands of an estimate that also reach the steady state of an endless run.
+
+    Far below saturation both agree. Close to it a run is over before the steady state is reached,
+    and how far it gets is what the estimate is least sure of.
+
+    Parameters
+    ----------
+    scenario, deployment, requests, middle
+        As for `kernel_bands`.
+    ratios : dict
+        From `kernel_bands`.
+    """
+    ends = estimate(scenario, deployment, requests, endless=True).figures
+    found = dict(ratios)
+    for name, value in middle.figures.items():
+        other = ends[name] / value if value else 1.0
+        low, high = ratios[name]
+        found[name] = min(low, other), max(high, other)
+    return found
+
+
 def with_seeds(
     value: float, ratio: tuple[float, float] | None, others: Sequence[float | None]
 ) -> Band:
@@ -115,13 +143,13 @@ def with_seeds(
 
 
 def rounded(band: Band) -> int:
-    """Return how many significant digits the band justifies, 1 to 4.
+    """Return how many significant digits the band justifies, 2 or 3.
 
     Examples
     --------
     >>> rounded(Band(10.0, 9.0, 11.0)), rounded(Band(10.0, 9.97, 10.03)), rounded(Band(1, 0.3, 2))
-    (2, 4, 2)
+    (2, 3, 2)
     """
     if band.relative <= 0:
         return 3
-    return int(np.clip(np.ceil(-np.log10(band.relative)) + 1, 1, 4))
+    return int(np.clip(np.ceil(-np.log10(band.relative)) + 1, 2, 3))

@@ -1,7 +1,7 @@
-"""What a deployment does in steady state: an answer in milliseconds, before any simulation.
+"""What a deployment does, without simulating it: an answer in milliseconds.
 
-The operating point is looked up on the curve of `sim.exploring.curve`; latencies add the waits of
-an arrival that finds the replica busy.
+Operating points lie on the curve of `sim.exploring.curve`; `sim.exploring.buildup` says where on it
+a run of finite length is at each time, and how long prompts wait for each other.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sim.deployment import Deployment
+from sim.exploring.buildup import BuildUp, build_up, prompt_ends, steady
 from sim.exploring.curve import Curve, between, mean_context, operating_curve, prompt_step_s
 from sim.metrics.devices import peak_precision
 from sim.objectives import given, objectives
@@ -52,8 +53,10 @@ class Estimate:
     full_load_w: float
 
 
-def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame) -> Estimate:
-    """Return what a deployment does in steady state.
+def estimate(
+    scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, endless: bool = False
+) -> Estimate:
+    """Return what a deployment does over a run.
 
     Parameters
     ----------
@@ -63,6 +66,8 @@ def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame)
         One replica of it.
     requests : DataFrame
         The requests table of its workload.
+    endless : bool
+        Take the steady state that the run would come to if it went on, in place of its own path.
 
     Examples
     --------
@@ -78,8 +83,11 @@ def estimate(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame)
     curve = operating_curve(deployment, mix)
     offered = _offered(scenario, requests, curve, mix)
     rate = min(offered, curve.most_per_s)
-    batch = curve.at(rate)
-    latency, e2e = _latencies(scenario, deployment, curve, mix, requests, offered, batch)
+    path = _path(scenario, requests, curve, offered)
+    if endless:
+        path = steady(curve, curve.at(rate))
+    batch = path.mean(_span_s(requests))
+    latency, e2e = _latencies(scenario, deployment, curve, mix, requests, path)
     figures = latency | _rates(scenario, deployment, curve, mix, rate, batch)
     figures |= _of_run(figures, scenario, deployment, requests, e2e)
     most = curve.most_per_s
@@ -122,33 +130,48 @@ def _offered(scenario: Scenario, requests: pd.DataFrame, curve: Curve, mix: Mix)
     return sent / span if span > 0 and sent > 1 else curve.most_per_s * 1e3
 
 
+def _span_s(requests: pd.DataFrame) -> float:
+    return float(requests["arrival_s"].max())
+
+
+def _path(scenario: Scenario, requests: pd.DataFrame, curve: Curve, offered: float) -> BuildUp:
+    """Return how the batch of a replica goes over the run."""
+    if closed_loop(scenario.workload) is not None or _span_s(requests) <= 0:
+        return steady(curve, curve.at(min(offered, curve.most_per_s)))
+    return build_up(curve, offered, _span_s(requests))
+
+
+def _arrivals(scenario: Scenario, requests: pd.DataFrame, curve: Curve, path: BuildUp) -> Floats:
+    """Return when requests arrive [s]; those of waiting users as a Poisson stream of their rate."""
+    if closed_loop(scenario.workload) is None:
+        return requests["arrival_s"].to_numpy(np.float64)
+    rate = curve.read(curve.rate_per_s, path.mean(1.0)) * scenario.hardware.replicas
+    spread = (np.arange(len(requests)) * GOLDEN) % 1.0
+    return np.asarray(np.cumsum(-np.log1p(-np.minimum(spread, 0.999))) / rate)
+
+
 def _latencies(
     scenario: Scenario,
     deployment: Deployment,
     curve: Curve,
     mix: Mix,
     requests: pd.DataFrame,
-    offered: float,
-    batch: float,
+    path: BuildUp,
 ) -> tuple[dict[str, float], Floats]:
     """Return means and percentiles of TTFT, TPOT and E2E, and E2E of every request [s]."""
-    knobs, rate = deployment.knobs[0], min(offered, curve.most_per_s)
-    step, tpot = curve.read(curve.step_s, batch), curve.read(curve.tpot_s, batch)
-    order = np.arange(mix.prompt.size)
-    first, second = (order * GOLDEN) % 1.0, (order * GOLDEN**2 + 0.5) % 1.0
-    own = _own_prompt_s(deployment, mix, batch)
-    busy = 1.0 - np.exp(-batch - rate * curve.read(curve.prompt_s, batch))
-    # the step that runs, and the one that is dispatched behind it
-    wait = np.where(first < busy, step * (1.0 + first / max(busy, 1e-9)), 0.0)
-    work = min(rate * float(own.mean()), 0.99)
-    uneven = (_gap_variation(requests) + 1.0) / 2.0
-    queue = uneven * rate * float((own**2).mean()) / (2.0 * (1.0 - work))
-    wait = wait + queue / max(work, 1e-9) * -np.log1p(-np.minimum(second, 0.999)) * work
-    wait = wait + _backlog_s(scenario, requests, offered, curve) * second
-    ingest = float(knobs["ingest_s"]) + float(knobs["ingest_per_token_s"]) * mix.prompt
-    ttft = ingest + wait + own + step + float(knobs["visible_s"]) + float(knobs["client_s"])
-    e2e = ttft + np.maximum(mix.output - 1.0, 0.0) * tpot
-    found = {"tpot_mean_s": tpot, "tpot_p50_s": tpot}
+    arrival = _arrivals(scenario, requests, curve, path)
+    wait = path.wait_s(arrival)
+    ttft = wait + _first_s(scenario, deployment, curve, mix, path, arrival + wait)
+    more = np.maximum(mix.output - 1.0, 0.0)
+    early = np.interp(path.at(arrival + ttft), curve.batch, curve.tpot_s)
+    middle = arrival + ttft + more * early / 2.0
+    batch = path.at(middle)
+    busy, alone = (np.interp(batch, curve.batch, c) for c in (curve.tpot_s, curve.step_s))
+    over = max(path.over_s, float((arrival + ttft).max()))  # steps only decode from then on
+    tpot = np.where(middle > over, alone, busy)
+    e2e = ttft + more * tpot
+    several = tpot[more > 0] if (more > 0).any() else tpot
+    found = {"tpot_mean_s": float(several.mean()), "tpot_p50_s": float(np.median(several))}
     for name, values in (("ttft", ttft), ("e2e", e2e)):
         found[f"{name}_mean_s"] = float(values.mean())
         for q in (50, 90, 95, 99):
@@ -156,11 +179,32 @@ def _latencies(
     return found | _attainment(scenario, ttft, tpot, e2e), e2e
 
 
-def _gap_variation(requests: pd.DataFrame) -> float:
-    """Return the squared coefficient of variation of the gaps between arrivals, 1 is Poisson."""
-    gaps = np.diff(np.sort(requests["arrival_s"].to_numpy(np.float64)))
-    mean = float(gaps.mean()) if gaps.size > 8 else 0.0
-    return float(np.clip(gaps.var() / mean**2, 0.0, 50.0)) if mean > 0 else 1.0
+def _first_s(
+    scenario: Scenario,
+    deployment: Deployment,
+    curve: Curve,
+    mix: Mix,
+    path: BuildUp,
+    arrival: Floats,
+) -> Floats:
+    """Return the time from admission to the first token of each request [s]."""
+    knobs, replicas = deployment.knobs[0], scenario.hardware.replicas
+    batch = path.at(arrival)
+    step = np.interp(batch, curve.batch, curve.step_s)
+    first = (np.arange(arrival.size) * GOLDEN) % 1.0
+    busy = 1.0 - np.exp(-batch)
+    ingest = float(knobs["ingest_s"]) + float(knobs["ingest_per_token_s"]) * mix.prompt
+    # the step that runs, and the one that is dispatched behind it
+    formed = np.where(first < busy, step * (1.0 + first / np.maximum(busy, 1e-9)), 0.0)
+    ready = arrival + ingest + formed
+    own = _own_prompt_s(deployment, mix, float(batch.mean()))
+    ends = np.empty(arrival.size)
+    for one in range(replicas):
+        mine = np.arange(one, arrival.size, replicas)
+        mine = mine[np.argsort(ready[mine], kind="stable")]
+        chunk = float(knobs["max_num_batched_tokens"])
+        ends[mine] = prompt_ends(ready[mine], own[mine], step[mine], mix.prompt[mine], chunk)
+    return np.asarray(ends - arrival + float(knobs["visible_s"]) + float(knobs["client_s"]))
 
 
 def _own_prompt_s(deployment: Deployment, mix: Mix, batch: float) -> Floats:
@@ -171,22 +215,13 @@ def _own_prompt_s(deployment: Deployment, mix: Mix, batch: float) -> Floats:
     return np.asarray(np.interp(mix.prompt, sample, times))
 
 
-def _backlog_s(scenario: Scenario, requests: pd.DataFrame, offered: float, curve: Curve) -> float:
-    """Return the wait of the last request when more is asked than can be served [s]."""
-    span, most = float(requests["arrival_s"].max()), curve.most_per_s
-    if scenario.run.horizon_s is not None:
-        span = min(span, scenario.run.horizon_s)
-    sent = len(requests) / scenario.hardware.replicas
-    return max(sent / most - max(span, 0.0), 0.0) if offered > most else 0.0
-
-
-def _attainment(scenario: Scenario, ttft: Floats, tpot: float, e2e: Floats) -> dict[str, float]:
+def _attainment(scenario: Scenario, ttft: Floats, tpot: Floats, e2e: Floats) -> dict[str, float]:
     """Return the share of requests that meet the objectives, nothing without objectives."""
     limits = given(next(iter(objectives(scenario).values())))
     if not limits:
         return {}
     met = np.ones(ttft.size, dtype=bool)
-    for name, values in (("ttft", ttft), ("tpot", np.full(ttft.size, tpot)), ("e2e", e2e)):
+    for name, values in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e)):
         met &= values <= limits.get(name, np.inf)
     return {"slo_attainment": float(met.mean())}
 

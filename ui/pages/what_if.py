@@ -22,6 +22,11 @@ from ui.words import percent
 __all__ = ["page"]
 
 LATENCIES = {"ttft": "first token", "tpot": "per token", "e2e": "end to end"}
+SATURATED = 0.85  # offered over largest load, from which on the estimate is rough
+ROUGH = (
+    " So close to saturation the estimate is rough: its bands reach up to the steady state that a "
+    "longer run would come to."
+)
 
 
 def page() -> None:
@@ -90,7 +95,7 @@ def _verdict(outcome: Outcome) -> None:
         share = outcome.estimate.load
         st.info(
             f"Estimate from step tables at {percent(min(share, 9.99))} of the load that can be "
-            "served; the simulation follows.",
+            f"served; the simulation follows.{ROUGH if share > SATURATED else ''}",
             icon=":material/bolt:",
         )
         return

@@ -1,6 +1,6 @@
 """Charts of one deployment and of several side by side: tables go in, Altair charts come out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sim.charts import COLOURS, LINES
+from sim.exploring.bands import Band
 from sim.exploring.curve import Curve
 
 __all__ = [
@@ -185,34 +186,44 @@ def _curve(requests: pd.DataFrame, what: str) -> pd.DataFrame:
     return pd.DataFrame({"latency": (found * 1e3).round(4), "share": at[: found.size].round(5)})
 
 
-def compared_bars(names: Sequence[str], values: Sequence[float], title: str) -> Any:  # noqa: ANN401
-    """Return one bar for each scenario, with its figure beside it.
+def compared_bars(bands: Mapping[str, Band], title: str) -> Any:  # noqa: ANN401
+    """Return one bar for each scenario, with its figure beside it and its band as a line.
 
     Parameters
     ----------
-    names : sequence of str
-        Titles of scenarios.
-    values : sequence of float
-        Their figures.
+    bands : mapping
+        Title of a scenario -> its figure with P10 and P90.
     title : str
         What it is, with its unit.
     """
-    data = pd.DataFrame({"scenario": list(names), "value": list(values)})
+    names = list(bands)
+    rows = [
+        {"scenario": name, "value": b.value, "low": b.low, "high": b.high}
+        for name, b in bands.items()
+    ]
+    data = pd.DataFrame(rows, columns=["scenario", "value", "low", "high"])
+    most = max([b.high for b in bands.values()], default=1.0)
     base = alt.Chart(data, height=34 * len(data) + 60).encode(
-        y=alt.Y("scenario:N", sort=list(names), title=None).axis(labelLimit=220),
-        x=alt.X("value:Q", title=title)
-        .axis(format="~s", tickCount=5)
-        .scale(domainMax=1.15 * max([*values, 1e-12]), nice=False),
-        tooltip=["scenario:N", alt.Tooltip("value:Q", title=title, format=".3~g")],
+        y=alt.Y("scenario:N", sort=names, title=None).axis(labelLimit=160),
+        tooltip=[
+            "scenario:N",
+            alt.Tooltip("value:Q", title=title, format=".3~g"),
+            alt.Tooltip("low:Q", title="P10", format=".3~g"),
+            alt.Tooltip("high:Q", title="P90", format=".3~g"),
+        ],
     )
-    shades = [LINES[i % len(LINES)] for i in range(len(data))]
+    x = alt.X("value:Q", title=title).axis(format="~s", tickCount=5)
+    x = x.scale(domainMax=1.25 * max(most, 1e-12), nice=False)
+    colours = [LINES[i % len(LINES)] for i in range(len(data))]
     bars = base.mark_bar().encode(
-        color=alt.Color("scenario:N", legend=None).scale(domain=list(names), range=shades)
+        x=x,
+        color=alt.Color("scenario:N", legend=None).scale(domain=names, range=colours),
     )
-    text = base.mark_text(align="left", dx=4, color="#808080").encode(
-        text=alt.Text("value:Q", format=".3~g")
+    ends = base.mark_rule(color="#808080", size=2).encode(x="low:Q", x2="high:Q")
+    text = base.mark_text(align="left", dx=6, color="#808080").encode(
+        x="high:Q", text=alt.Text("value:Q", format=".3~g")
     )
-    return bars + text
+    return bars + ends + text
 
 
 def kernel_errors(table: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no common type

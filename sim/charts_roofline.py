@@ -194,8 +194,10 @@ def waterfall_bars(table: pd.DataFrame, column: str, title: str) -> Any:  # noqa
             alt.Tooltip("after:Q", format=".3~g"),
         ],
     )
-    x = alt.X("after:Q", title=title).scale(
-        type="log", domain=[low, 4.0 * float(after.max())], nice=False
+    x = (
+        alt.X("after:Q", title=title)
+        .axis(values=DECADES, format="~g")
+        .scale(type="log", domain=[low, 4.0 * float(after.max())], nice=False)
     )
     bars = base.mark_bar(height=16).encode(
         x=x,

@@ -10,8 +10,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Choose the page and draw it."""
-    from ui.pages import PAGES
     from ui.theme import style
+    from ui.views import PAGES
 
     st.set_page_config(page_title="roofcast", page_icon="⚡", layout="wide")
     style()

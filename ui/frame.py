@@ -18,7 +18,7 @@ __all__ = ["controls", "files", "finished", "follow", "outcome_job", "title"]
 
 PATIENCE_S = 0.35  # how long a run of the page waits for a job before it shows what is there
 COMPILING_S = 3.0  # a start that takes longer is the compiler
-POLL_S = 0.6
+POLL_S = 1.0
 
 
 def controls() -> Scenario | None:

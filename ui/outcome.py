@@ -18,7 +18,16 @@ from sim.scenario import Scenario
 from sim.simulation import Result, simulate, workload_requests
 from ui.jobs import Teller
 
-__all__ = ["COST", "Outcome", "quick", "requests_of", "run", "run_on", "scenario_key"]
+__all__ = [
+    "COST",
+    "Outcome",
+    "quick",
+    "quick_on",
+    "requests_of",
+    "run",
+    "scenario_key",
+    "simulated",
+]
 
 SEEDS = 4  # further seeds behind the first
 SEEDS_UP_TO = 3000  # requests; a longer run has little noise and is not repeated
@@ -160,19 +169,25 @@ def run(scenario: Scenario, way: str, tell: Teller) -> Outcome:
     return outcome
 
 
-def run_on(
-    scenario: Scenario, requests: pd.DataFrame, tell: Teller, way: str = "rented"
-) -> Outcome:
-    """Simulate a scenario on requests of another, without other seeds.
+def quick_on(scenario: Scenario, requests: pd.DataFrame, way: str = "rented") -> Outcome:
+    """Return the estimate of a scenario on requests of another.
 
     Raises
     ------
     InputError
         Something in the scenario is wrong or does not fit.
     """
-    outcome = _quick(scenario, requests, way)
-    outcome.result = simulate(scenario, requests, progress=lambda _share: tell(tell.job.share))
-    outcome.figures = _figures(scenario, outcome.result, way)
+    return _quick(scenario, requests, way)
+
+
+def simulated(
+    outcome: Outcome, result: Result, others: list[dict[str, Any]], way: str = "rented"
+) -> Outcome:
+    """Return an outcome with its simulation, and with figures of other seeds for the bands."""
+    outcome.result = result
+    outcome.figures = _figures(outcome.scenario, result, way)
+    costs = [cost_of(outcome.scenario, result, one, way) for one in others]
+    outcome.others = [one | {COST: cost} for one, cost in zip(others, costs, strict=True)]
     return outcome
 
 

@@ -4,8 +4,9 @@ from typing import Any, get_args
 
 import streamlit as st
 
+from formats import InputError
 from hardware.catalog import accelerators
-from hardware.costs import costs
+from hardware.costs import cost, costs
 from sim.planning import PlanFile
 from sim.planning.supply import Acquisition
 from ui.inputs import control
@@ -174,6 +175,29 @@ def _items(group: str) -> list[str]:
     return sorted(n.removeprefix(f"{group}.") for n in names if n.startswith(f"{group}."))
 
 
+def _costed(key: str, group: str, label: str, value: str) -> str:
+    """Draw the choice of an item of the cost table, each with its value; return its name."""
+    listed = _items(group)
+    chosen = st.selectbox(
+        label,
+        listed if value in listed else [*listed, value],
+        index=listed.index(value) if value in listed else len(listed),
+        key=f"plan/{key}",
+        format_func=lambda v: _item_words(group, v),
+        help="From the cost table, with source and date in the list of assumptions below a plan.",
+    )
+    return str(chosen)
+
+
+def _item_words(group: str, name: str) -> str:
+    try:
+        found = cost(f"{group}.{name}")
+    except InputError:
+        return name
+    unit = "" if found.unit in ("1", "") else f" {found.unit}"
+    return f"{name.replace('-', ' ')}: {found.value:.3g}{unit}"
+
+
 def _place(data: Data) -> None:
     """Draw site, horizon and rates; change the data in place."""
     site, horizon, money = dict(data["site"]), dict(data["horizon"]), dict(data["money"])
@@ -186,7 +210,7 @@ def _place(data: Data) -> None:
         ("region", "carbon", "carbon of the grid of"),
     ):
         if isinstance(site[key], str):
-            site[key] = _choice(key, label, _items(group), site[key])
+            site[key] = _costed(key, group, label, site[key])
     limit = st.number_input(
         "site power limit [kW]",
         0.0,

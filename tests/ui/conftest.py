@@ -15,7 +15,7 @@ def open_page() -> Callable[..., AppTest]:
 
     def opened(name: str, link: str = "", **state: object) -> AppTest:
         app = AppTest.from_string(
-            f"from ui.pages.{name} import page\npage()", default_timeout=PATIENCE_S
+            f"from ui.views.{name} import page\npage()", default_timeout=PATIENCE_S
         )
         for key, value in state.items():
             app.session_state[key] = value

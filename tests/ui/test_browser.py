@@ -210,6 +210,13 @@ def opened(server, driver):
     return driver
 
 
+def test_the_address_of_a_page_opens_it_on_a_fresh_server(server, driver):
+    look(driver)
+    driver.get(f"{server}/catalog")
+    assert "Click a head to sort" in settle(driver)
+    assert console(driver) == []
+
+
 def test_a_slider_moves_figures_and_chart_by_keyboard(opened):
     tpot, chart = card(opened, "TPOT mean"), drawing(opened)
     move(opened, "load", 6)

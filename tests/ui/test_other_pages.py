@@ -4,8 +4,8 @@ import pytest
 
 from sim.scenario import Scenario
 from tests.ui.conftest import settle
-from ui.pages import PAGES
 from ui.share import to_link
+from ui.views import PAGES
 
 SMALL = Scenario(name="small", workload={"named": "chat", "duration_s": 20})
 LINK = to_link(SMALL)

@@ -1,6 +1,7 @@
 """Compare: pinned scenarios side by side, all asked the same requests."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -8,22 +9,46 @@ import streamlit as st
 
 from formats import RoofcastError
 from sim.charts_explore import compared_bars, compared_latency, frontier
+from sim.comparison import Comparison, compare
+from sim.comparison_page import verdict
 from sim.metrics import metrics
 from sim.scenario import Scenario
+from sim.simulation import simulate
 from ui import state
 from ui.cards import CARDS
 from ui.frame import controls, follow, title
 from ui.jobs import Job, Teller
-from ui.outcome import COST, Outcome, requests_of, run_on, scenario_key
+from ui.outcome import COST, Outcome, quick_on, requests_of, scenario_key, simulated
 from ui.theme import chart, fault, heading
-from ui.words import percent, shown
+from ui.words import percent, shown, span
 
 __all__ = ["page"]
 
 MOST = 6
 HERE = "on this page"
 SMALLER = ("ttft", "tpot", "e2e", "power", COST.split("_")[0])
+SEEDS = 3  # each scenario is simulated so often
+LEVEL = 0.95  # of the intervals
 Outcomes = dict[str, Outcome]
+
+
+@dataclass
+class Found:
+    """What came out of a comparison.
+
+    Attributes
+    ----------
+    outcomes : dict
+        Title -> outcome, in order.
+    faults : dict
+        Title -> why it cannot be run.
+    paired : Comparison or None
+        Paired differences to the first; None where only one runs.
+    """
+
+    outcomes: Outcomes
+    faults: dict[str, str]
+    paired: Comparison | None = None
 
 
 def page() -> None:
@@ -92,63 +117,98 @@ def _job(chosen: dict[str, Scenario], asked: str) -> Job:
     return job
 
 
-def _run(chosen: dict[str, Scenario], asked: str, tell: Teller) -> tuple[Outcomes, dict[str, str]]:
+def _run(chosen: dict[str, Scenario], asked: str, tell: Teller) -> Found:
     """Return the outcomes of all that can be run, and why the others cannot."""
-    like = chosen[asked]
+    like, found = chosen[asked], Found({}, {})
     requests = requests_of(like)
-    found: Outcomes = {}
-    faults: dict[str, str] = {}
     for i, (name, scenario) in enumerate(chosen.items()):
-        tell((i + 0.5) / len(chosen), f"simulating {name}")
-        same = scenario.model_copy(update={"workload": like.workload, "slo": like.slo})
+        tell(0.1 * i / len(chosen), f"reading the step tables of {name}")
+        same = scenario.model_copy(
+            update={"name": name, "workload": like.workload, "slo": like.slo, "run": like.run}
+        )
         try:
-            found[name] = run_on(same, requests, tell)
+            found.outcomes[name] = quick_on(same, requests)
         except RoofcastError as e:
-            faults[name] = str(e)
-    return found, faults
+            found.faults[name] = str(e)
+    if len(found.outcomes) > 1:
+        _together(found, tell)
+    for outcome in found.outcomes.values() if found.paired is None else ():
+        simulated(outcome, simulate(outcome.scenario, requests), [])
+    return found
 
 
-def _show(value: tuple[Outcomes, dict[str, str]], like: Scenario) -> None:
-    found, faults = value
-    for name, message in faults.items():
+def _together(found: Found, tell: Teller) -> None:
+    """Serve the same requests by all, several seeds, and fill in what came out."""
+    scenarios = [outcome.scenario for outcome in found.outcomes.values()]
+    words = f"simulating {len(scenarios)} scenarios, {SEEDS} seeds each"
+    found.paired = compare(scenarios, SEEDS, progress=lambda share: tell(0.1 + 0.9 * share, words))
+    values = found.paired.values
+    for (name, outcome), result in zip(found.outcomes.items(), found.paired.results, strict=True):
+        rows = values[values["scenario"] == name].to_dict("records")
+        simulated(outcome, result, [{str(k): v for k, v in row.items()} for row in rows[1:]])
+
+
+def _show(found: Found, like: Scenario) -> None:
+    for name, message in found.faults.items():
         fault(f"{name}: {message}")
-    if not found:
+    if not found.outcomes:
         return
-    count = len(next(iter(found.values())).result.requests)  # type: ignore[union-attr]
-    st.caption(f"All were asked the same {count:,} requests ({like.name}), seed {like.run.seed}.")
+    first = next(iter(found.outcomes.values()))
+    count = len(first.result.requests) if first.result else 0
+    seeds = f"{SEEDS} seeds from {like.run.seed}" if found.paired else f"seed {like.run.seed}"
+    st.caption(f"All were asked the same {count:,} requests ({like.name}), {seeds}.")
+    for name in found.paired.names[1:] if found.paired else ():
+        st.markdown(verdict(found.paired, name))  # type: ignore[arg-type]
     _table(found)
-    _charts(found)
+    _charts(found.outcomes)
 
 
-def _table(found: Outcomes) -> None:
-    """Draw the differences to the first scenario."""
-    first = next(iter(found))
+def _table(found: Found) -> None:
+    """Draw every figure, with its difference to the first scenario."""
+    first = next(iter(found.outcomes))
     rows: dict[str, dict[str, str]] = {}
     for name, label in CARDS.items():
         unit = "USD" if name == COST else metrics[name].unit
-        cells = {
-            title: _cell(outcome, found[first], name, unit) for title, outcome in found.items()
-        }
+        cells = {title: _cell(found, title, first, name, unit) for title in found.outcomes}
         if any(cells.values()):
             rows[label] = cells
     heading("Differences")
-    st.dataframe(pd.DataFrame.from_dict(rows, orient="index"), row_height=32)
-    st.caption(f"In brackets: against {first}. ▲ better, ▼ worse.")
+    st.dataframe(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        row_height=32,
+        height=35 + 33 * len(rows),
+        column_config={"_index": st.column_config.TextColumn("figure", width=150)},
+    )
+    st.caption(
+        "P10 to P90 after each figure: errors of kernels and seeds. Against the first: ▲ better, "
+        f"▼ worse, with the {LEVEL:.0%} interval of the paired difference; ≈ it holds zero."
+        if found.paired
+        else "P10 to P90 after each figure: errors of kernels."
+    )
 
 
-def _cell(outcome: Outcome, first: Outcome, name: str, unit: str) -> str:
+def _cell(found: Found, title: str, first: str, name: str, unit: str) -> str:
+    """Return a figure with its band, and how it differs from that of the first scenario."""
+    outcome = found.outcomes[title]
     band = outcome.band(name)
     if band is None:
         return ""
-    text, start = shown(band, unit), first.figures.get(name)
-    if outcome is first or not start:
+    ends = span(band, unit)
+    text = shown(band, unit) + (f" ({ends})" if ends else "")
+    start = found.outcomes[first].figures.get(name)
+    if title == first or not start or found.paired is None:
         return text
-    change = band.value / float(start) - 1.0
-    if abs(change) < 5e-4:
-        return f"{text} (=)"
+    table = found.paired.differences
+    row = table[(table["scenario"] == title) & (table["metric"] == name)]
+    change, half = band.value / float(start) - 1.0, 0.0
+    if len(row) and bool(row["relative_high"].notna().all()):
+        change = float(row["relative"].iloc[0])
+        half = float(row["relative_high"].iloc[0]) - change
+    if abs(change) <= max(half, 5e-4):
+        return f"{text}  ≈"
     better = (change < 0) == (name.split("_")[0] in SMALLER)
-    sign = "+" if change > 0 else "−"
-    return f"{text} ({'▲' if better else '▼'} {sign}{percent(abs(change))})"
+    sign, sure = "+" if change > 0 else "−", f" ± {percent(half)}" if half >= 5e-4 else ""
+    return f"{text}  {'▲' if better else '▼'} {sign}{percent(abs(change))}{sure}"
 
 
 def _charts(found: Outcomes) -> None:
@@ -165,8 +225,12 @@ def _charts(found: Outcomes) -> None:
         ),
         ("Time per output token", lambda f: _latency(f, "tpot"), "Share of requests below."),
         ("End to end", lambda f: _latency(f, "e2e"), "Share of requests below each value."),
-        ("Cost", _cost, "All of the deployment over its output tokens, at this load."),
-        ("Energy", _energy, "Energy of all accelerators over output tokens, at this load."),
+        (
+            "Cost",
+            _cost,
+            "All of the deployment over its output tokens, at this load; the line: P10 to P90.",
+        ),
+        ("Energy", _energy, "Energy of all accelerators over output tokens; the line: P10 to P90."),
     ]
     for i in range(0, len(makers), 2):
         for place, (words, make, text) in zip(
@@ -194,10 +258,13 @@ def _latency(found: Outcomes, what: str) -> Any:  # noqa: ANN401
 
 
 def _cost(found: Outcomes) -> Any:  # noqa: ANN401
-    priced = {name: o.figures[COST] for name, o in found.items() if COST in o.figures}
-    return compared_bars(list(priced), list(priced.values()), "USD per million output tokens")
+    return _bars(found, COST, "USD per million output tokens")
 
 
 def _energy(found: Outcomes) -> Any:  # noqa: ANN401
-    values = [float(o.figures["energy_per_output_token_j"] or 0.0) for o in found.values()]
-    return compared_bars(list(found), values, "energy per output token [J]")
+    return _bars(found, "energy_per_output_token_j", "energy per output token [J]")
+
+
+def _bars(found: Outcomes, name: str, title: str) -> Any:  # noqa: ANN401
+    bands = {key: band for key, o in found.items() if (band := o.band(name)) is not None}
+    return compared_bars(bands, title)

@@ -12,7 +12,9 @@ from ui.jobs import Job, Teller
 from ui.theme import chart, heading
 from validation import charts
 from validation.cases import Selection, Validation, kernel_errors, validate
+from validation.kept import transfer_errors
 from validation.measured import all_runs
+from validation.published import absent, stored
 from validation.words import percent, tables
 
 __all__ = ["page"]
@@ -20,6 +22,12 @@ __all__ = ["page"]
 EVERYTHING = "everything"
 LATENCIES = {"ttft": "Time to first token", "tpot": "Time per output token", "e2e": "End to end"}
 OVERLAYS_UP_TO = 1  # workloads
+WHOLE = "all of them"
+SPLITS = {
+    "shape": "shapes left out",
+    "layout": "whole layers left out",
+    "extent": "beyond the fit",
+}
 
 
 def page() -> None:
@@ -29,13 +37,25 @@ def page() -> None:
         "How wrong are the predictions, on what, and how is that known? Measured runs are replayed "
         "through the simulator; kernels are judged on shapes that their fit did not see."
     )
+    runs, kernels, others = st.tabs(["Serving runs", "Kernels", "Accelerators and runs of others"])
+    with runs:
+        _runs()
+    with kernels:
+        _kernels()
+    with others:
+        _kept()
+
+
+def _runs() -> None:
+    """Draw what to replay, and what came out."""
     run, workload, seeds = _selection()
-    _kernels()
-    heading("Serving runs")
-    chosen = Selection(None if run == EVERYTHING else run, workload, seeds)
-    job = _job(chosen)
+    job = _job(Selection(None if run == EVERYTHING else run, workload, seeds))
     if job is None:
-        st.caption("Choose a run and press Replay.")
+        st.caption(
+            "Choose what to replay and press Replay: predictions stand beside measurements, with "
+            "what the constants were fitted on and what was held out. All workloads of a run take "
+            "about a minute, everything some minutes."
+        )
         return
     follow("validation", job)
     if job.value is not None:
@@ -50,20 +70,38 @@ def _selection() -> tuple[str, str | None, int]:
         "measured run",
         [*runs, EVERYTHING],
         format_func=lambda name: name if name == EVERYTHING else runs[name].scenario.name or name,
-        help="A serving engine on real hardware, logged. Everything takes minutes.",
+        help="A serving engine on real hardware, logged.",
     )
-    listed = list(runs[run].workloads) if run in runs else []
+    listed = [*runs[run].workloads, WHOLE] if run in runs else [WHOLE]
     first = next((i for i, name in enumerate(listed) if name.startswith("conv")), 0)
     workload = middle.selectbox(
         "workload",
         listed,
-        index=first if listed else None,
-        disabled=not listed,
-        help="Open loop (conv, code): requests at given times. Closed loop: users that wait. "
-        "Static: one batch at once.",
+        index=first,
+        disabled=len(listed) == 1,
+        format_func=lambda name: WHOLE if name == WHOLE else _spelled(name),
+        help="Requests at given times (conv, code: lengths of Azure's traces), users that wait "
+        "for answers, or one batch at once.",
     )
     seeds = right.selectbox("seeds", [1, 3, 5], index=1, help="Simulations of each workload.")
-    return str(run), workload, int(seeds)
+    return str(run), None if workload == WHOLE else workload, int(seeds)
+
+
+def _spelled(name: str) -> str:
+    """Return the name of a workload as people read it.
+
+    Examples
+    --------
+    >>> _spelled("conv_r12"), _spelled("closed_c16")
+    ('conv, 12 request/s', 'closed, 16 users')
+    """
+    words = name.split("_")
+    ends = {"r": "{} request/s", "c": "{} users"}
+    told = [
+        ends[w[0]].format(w[1:].replace("p", ".")) if w[0] in ends and w[1:2].isdigit() else w
+        for w in words
+    ]
+    return ", ".join(told)
 
 
 def _job(chosen: Selection) -> Job | None:
@@ -84,41 +122,64 @@ def _run(chosen: Selection, tell: Teller) -> Validation:
 def _kernels() -> None:
     """Draw the errors of kernel times on held-out shapes, which are kept with the calibration."""
     found = kernel_errors()
-    if found.empty:
-        return
-    heading("Kernels")
-    names = {
-        "shape": "shapes left out",
-        "layout": "whole layers left out",
-        "extent": "beyond the fit",
-    }
     own = found[found["method"] == "model"]
-    table = pd.DataFrame(
+    listed = list(dict.fromkeys(own["accelerator"]))
+    chosen = st.selectbox(
+        "calibration",
+        listed,
+        index=listed.index("h200-sxm") if "h200-sxm" in listed else 0,
+        help="Accelerators whose kernels were timed; errors of shapes that the fit did not see.",
+    )
+    own = own[own["accelerator"] == chosen]
+    held = [SPLITS.get(str(s), str(s)) for s in own["split"]]
+    made = charts_explore.kernel_errors(own.assign(split=held))
+    chart(made, f"kernels {chosen}", "Errors of kernel times")
+    st.caption(
+        "Dot: median of the absolute error; line: up to the 90th percentile, cut at 40 %. Gemm: "
+        "matrix product; moe: experts; h2d, d2h: copies to and from the host."
+    )
+    with st.expander("As a table"):
+        st.dataframe(_kernel_table(own.assign(split=held)), hide_index=True)
+
+
+def _kernel_table(own: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
         {
-            "accelerator": own["accelerator"],
             "kernel": own["family"].str.replace("_", " "),
-            "held out": [names.get(str(s), str(s)) for s in own["split"]],
+            "held out": own["split"],
             "shapes": own["shapes"],
             "median error": [percent(float(v), sign=False) for v in own["median"]],
             "90 % are below": [percent(float(v), sign=False) for v in own["p90"]],
             "mean, signed": [percent(float(v)) for v in own["bias"]],
         }
     )
-    shown = own.assign(split=table["held out"])
-    for name in shown["accelerator"].unique():
-        part = shown[shown["accelerator"] == name]
-        chart(charts_explore.kernel_errors(part), f"kernels {name}", "Errors of kernel times")
-        st.caption(f"{name}: kernel times of shapes that the fit did not see.")
-    with st.expander("All kernels"):
-        st.dataframe(table, hide_index=True)
 
 
-def _show(found: Validation) -> None:
-    for part in tables(found)[:8]:
+def _kept() -> None:
+    """Draw errors that take long to compute and are kept: other chips, other people's runs."""
+    nothing = pd.DataFrame()
+    kept = Validation(
+        Selection(),
+        [],
+        nothing,
+        nothing,
+        transfer=transfer_errors(),
+        published=stored(),
+        absent=absent(),
+    )
+    _tables(kept)
+
+
+def _tables(found: Validation) -> None:
+    for part in tables(found):
         heading(part.title)
         st.caption(part.about)
         st.dataframe(pd.DataFrame(part.rows, columns=part.columns), hide_index=True)
+
+
+def _show(found: Validation) -> None:
     _charts(found)
+    _tables(found)
     _fitted(found)
 
 

@@ -22,7 +22,23 @@ __all__ = ["page"]
 
 ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
 KINDS = ["datasheet", "measured", "fitted", "assumption"]
-ONE_DECIMAL = ("memory [GB]", "bandwidth [TB/s]", "KV cache [kB/token]", "parameters [billion]")
+FORMS = {
+    "bandwidth [TB/s]": "%.2f",
+    "rent [USD/h]": "%.2f",
+    "parameters [billion]": "%.1f",
+    "active [billion]": "%.1f",
+    "KV cache [kB/token]": "%.1f",
+}  # others: whole numbers
+HIDDEN = ("id", "vendor", "publisher")  # the name says it
+HINTS = {
+    "kernels": "measured: timed on this part; carried over: from measured parts of its kind.",
+    "16-bit [TFLOP/s]": "Dense peak of fp16 or bf16 matrix products.",
+    "ridge [FLOP/byte]": "16-bit peak over bandwidth: below it memory decides, above arithmetic.",
+    "rent [USD/h]": "On demand, for one accelerator; source in the cost table.",
+    "active [billion]": "Parameters that one token passes through.",
+    "experts": "Routed experts of a mixture-of-experts layer.",
+    "KV cache [kB/token]": "Keys and values that each token leaves in memory.",
+}
 
 
 def page() -> None:
@@ -77,11 +93,11 @@ def _models() -> None:
 def _table(rows: pd.DataFrame, name: str, first: str) -> str:
     """Draw a table to sort and choose from; return the id of the chosen row."""
     formats: dict[str, Any] = {
-        c: st.column_config.NumberColumn(format="%.1f" if c in ONE_DECIMAL else "localized")
+        c: st.column_config.NumberColumn(format=FORMS.get(c, "%.0f"), help=HINTS.get(c))
+        if rows[c].dtype.kind in "fi"
+        else st.column_config.Column(help=HINTS.get(c))
         for c in rows.columns
-        if rows[c].dtype.kind == "f"
     }
-    formats["year"] = st.column_config.NumberColumn(format="%d")
     seen = st.dataframe(
         rows,
         hide_index=True,
@@ -89,7 +105,8 @@ def _table(rows: pd.DataFrame, name: str, first: str) -> str:
         key=name,
         on_select="rerun",
         selection_mode="single-row",
-        column_order=[c for c in rows.columns if c != "id"],
+        column_order=[c for c in rows.columns if c not in HIDDEN],
+        placeholder="–",
         column_config=formats,
     )
     st.caption("Click a head to sort; mark a row to see every number with its source.")

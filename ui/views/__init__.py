@@ -1,4 +1,9 @@
-"""One function a page; each can be called alone."""
+"""One function a page; each can be called alone.
+
+The folder is not called `pages`: Streamlit would run the files of such a folder beside its entry
+file as pages of their own until the router has run once, so the first address opened on a server
+could show nothing.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,11 +44,11 @@ class Page:
 
 
 PAGES = (
-    Page("What if", ":material/tune:", "what-if", "ui.pages.what_if", first=True),
-    Page("Compare", ":material/compare_arrows:", "compare", "ui.pages.compare"),
-    Page("Inside a run", ":material/timeline:", "inside", "ui.pages.inside"),
-    Page("Roofline", ":material/roofing:", "roofline", "ui.pages.roofline"),
-    Page("Plan", ":material/payments:", "plan", "ui.pages.plan"),
-    Page("Catalog", ":material/memory:", "catalog", "ui.pages.catalog"),
-    Page("Validation", ":material/rule:", "validation", "ui.pages.validation"),
+    Page("What if", ":material/tune:", "what-if", "ui.views.what_if", first=True),
+    Page("Compare", ":material/compare_arrows:", "compare", "ui.views.compare"),
+    Page("Inside a run", ":material/timeline:", "inside", "ui.views.inside"),
+    Page("Roofline", ":material/roofing:", "roofline", "ui.views.roofline"),
+    Page("Plan", ":material/payments:", "plan", "ui.views.plan"),
+    Page("Catalog", ":material/memory:", "catalog", "ui.views.catalog"),
+    Page("Validation", ":material/rule:", "validation", "ui.views.validation"),
 )

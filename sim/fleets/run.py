@@ -91,14 +91,16 @@ def serve(
     give_luck(records, scenario, len(table))
     fleet = _fleet(scenario, table, pools, records)
     apart = _disaggregation(scenario, fleet)
-    if scenario.shared_cache is not None:
-        SharedCache(fleet, scenario.shared_cache)
+    section = scenario.shared_cache
+    cache = None if section is None else SharedCache(fleet, section)
     if loop is None and _at_once(scenario, fleet):
         _place_all(fleet)
     else:
         _start(scenario, fleet, apart, loop, progress, intake)
         fleet.env.run(None if np.isinf(fleet.horizon_s) else fleet.horizon_s)
     _finish(fleet, progress)
+    if cache is not None:
+        cache.book()
     whole = records if apart is None else apart.merged()
     return Served(pools, fleet.crew.replicas, whole, fleet.outcome)
 

@@ -51,6 +51,11 @@ class SharedCache:
         """Blocks that the pool holds."""
         return int(self.section.bytes / (self._kv_bytes * self._size))
 
+    def book(self) -> None:
+        """Count tokens that were fetched as cached, when all is done."""
+        rows = self.fleet.records.requests
+        rows["cached_tokens"] = np.maximum(rows["cached_tokens"], rows["given_tokens"])
+
     def _keys(self, index: int) -> list[int]:
         requests, hashes = self.fleet.records
         count = (int(requests["prompt_tokens"][index]) - 1) // self._size

@@ -62,6 +62,18 @@ class GpuExtras(_Strict):
     piecewise_gap_per_layer: Quantity = Field(description="between graph pieces of a step [s]")
     padding_experts: Quantity = Field(description="share of padding rows with own experts [1]")
     expert_routing_per_layer: Quantity = Field(description="router kernels, per layer [s]")
+    products_8bit: Quantity = Field(
+        description="time of 8-bit matrix products over that of the tables [1]"
+    )
+    decode_attention_8bit: Quantity = Field(
+        description="the same of decode attention over an 8-bit cache [1]"
+    )
+    elementwise: Quantity = Field(
+        description="time of element-wise kernels that the engine's own fusions leave [1]"
+    )
+    elementwise_summed: Quantity = Field(
+        description="the same where tensor ranks sum: norms may run inside the all-reduce [1]"
+    )
 
 
 class Graphs(_Strict):

@@ -261,6 +261,7 @@ class _Operators:
             moved = linear_bytes(model, gemm)
             moved += gemm.count * rows * (gemm.k * gemm.batch * read + n * wide)
             each = float(steps.products.gemm(run, n, gemm.k, gemm.dtype))
+            each *= 1.0 if logits else steps.product_factor(gemm.dtype)
             kind, word = GEMM_TYPES[gemm.dtype], gemm.name.replace("_", " ")
             flops = 2.0 * rows * gemm.elements
             yield phase, word, gemm.count, flops, moved, gemm.count * each, kind.precision
@@ -311,7 +312,8 @@ class _Operators:
             found = parts.setdefault(op.name, [0.0, 0.0, 0.0])
             found[0] += op.count
             found[1] += op.count * rows * op.width * BYTES_PER_ELEMENT[op.op] * wider
-            found[2] += op.count * float(steps.wide.elementwise(op.op, rows, op.width))
+            left = 1.0 if op.tokens == "logits" else steps.elementwise_left
+            found[2] += left * op.count * float(steps.wide.elementwise(op.op, rows, op.width))
         for name, (calls, moved, seconds) in parts.items():
             yield phase, name.replace("_", " "), int(calls), 0.0, moved, seconds, ""
 

@@ -1,6 +1,6 @@
 """Objectives of each class of traffic: those of the scenario, else those of a named workload."""
 
-from sim.scenario import Scenario, Slo
+from sim.scenario import ClassSlo, Scenario, Slo
 from workloads.named import WorkloadPart, load_workload
 
 __all__ = ["DEFAULT_CLASS", "given", "objectives", "objectives_of"]
@@ -8,7 +8,7 @@ __all__ = ["DEFAULT_CLASS", "given", "objectives", "objectives_of"]
 DEFAULT_CLASS = "default"
 
 
-def given(slo: Slo) -> dict[str, float]:
+def given(slo: ClassSlo) -> dict[str, float]:
     """Return the objectives that are set: ttft, tpot, e2e -> seconds.
 
     Examples
@@ -23,16 +23,22 @@ def given(slo: Slo) -> dict[str, float]:
 def objectives(scenario: Scenario) -> dict[str, Slo]:
     """Return class of traffic -> objectives.
 
-    ``[slo]`` holds for every class where it sets any objective; otherwise a class has those of
-    the named workload that it comes from, and none where it comes from elsewhere.
+    ``[slo.classes.NAME]`` holds for its class. ``[slo]`` holds for every other where it sets any
+    objective; otherwise a class has those of the named workload that it comes from, and none where
+    it comes from elsewhere.
 
     Examples
     --------
     >>> objectives(Scenario(workload={"named": "chat"}))["default"].ttft_s
     0.45
+    >>> scenario = Scenario(slo={"ttft_s": 1.0, "classes": {"batch": {"e2e_s": 60.0}}})
+    >>> {name: given(slo) for name, slo in objectives(scenario).items()}
+    {'default': {'ttft': 1.0}, 'batch': {'e2e': 60.0}}
     """
     parts = scenario.workload.mix or [scenario.workload]
-    return {part.traffic_class or DEFAULT_CLASS: _of_part(scenario, part) for part in parts}
+    found = {part.traffic_class or DEFAULT_CLASS: _of_part(scenario, part) for part in parts}
+    own = scenario.slo.classes
+    return found | {name: Slo(**slo.model_dump()) for name, slo in own.items()}
 
 
 def _of_part(scenario: Scenario, part: WorkloadPart) -> Slo:

@@ -20,6 +20,7 @@ from workloads.elementwise import Fusion
 from workloads.named import WorkloadSpec
 
 __all__ = [
+    "ClassSlo",
     "Engine",
     "Hardware",
     "Kernels",
@@ -155,7 +156,7 @@ class Policies(_Section):
     )
 
 
-class Slo(_Section):
+class ClassSlo(_Section):
     """Objectives of a request; a request is good when it meets all that are given."""
 
     ttft_s: Seconds | None = Field(None, description="time to first token [s]")
@@ -163,6 +164,14 @@ class Slo(_Section):
     e2e_s: Seconds | None = Field(None, description="arrival to last token [s]")
     percentile: FiniteFloat = Field(
         99.0, gt=0, le=100, description="share of requests that must be good [%]"
+    )
+
+
+class Slo(ClassSlo):
+    """Objectives of all requests, and of classes of traffic that have their own."""
+
+    classes: dict[str, ClassSlo] = Field(
+        {}, description="objectives of a class, in place of those of all requests"
     )
 
 

@@ -174,7 +174,18 @@ class StepTimeModel:
         stored = None
         if gemm.dtype.endswith("a16") or ((sparse := self.model.sparsity) and sparse.kernel):
             stored = linear_bytes(self.model, gemm) / gemm.elements
-        return self.products.gemm(rows, gemm.n, gemm.k, gemm.dtype, stored)
+        seconds = self.products.gemm(rows, gemm.n, gemm.k, gemm.dtype, stored)
+        return seconds * self.product_factor(gemm.dtype)
+
+    def product_factor(self, dtype: str) -> float:
+        """Return the time of the engine's matrix products of layers over that of the tables [1]."""
+        return self.extras.products_8bit.value if dtype == "fp8" else 1.0
+
+    @property
+    def elementwise_left(self) -> float:
+        """Share of the time of layers' element-wise kernels that the engine's fusions leave [1]."""
+        extras = self.extras
+        return (extras.elementwise if self.tp == 1 else extras.elementwise_summed).value
 
     def experts_s(self, tokens: Array, rows: Array) -> Array:
         """Return seconds of routed experts of `tokens`, run in a graph of `rows`.
@@ -205,9 +216,11 @@ class StepTimeModel:
         )
 
     def _elementwise_s(self, total: Array, tokens: Array) -> Array:
+        left = self.elementwise_left
         for op in elementwise_ops(self.model, self.tp, fusion=self.fusion):
             if op.tokens == "all":
-                total += op.count * self.wide.elementwise(op.op, tokens, op.width)
+                seconds = self.wide.elementwise(op.op, tokens, op.width)
+                total += left * op.count * seconds
         return total
 
     def head_s(self, sequences: Array) -> Array:
@@ -229,6 +242,8 @@ class StepTimeModel:
     def decode_attention_s(self, sequences: Array, context: Array, query: int = 1) -> Array:
         """Return attention seconds of `query` tokens for each of `sequences` at a mean context."""
         total = self.attention.decode_s(sequences, context / self.parallel.cp, query)
+        if self.attention.kv_word == "fp8":
+            total = total * self.extras.decode_attention_8bit.value
         per_sequence = self.extras.attention_per_sequence.value * sequences
         extra = (self.extras.attention_per_layer.value + per_sequence) * self.model.layers
         merged = self.communication.merge_s(sequences) if self.communication else 0.0

@@ -1,6 +1,8 @@
 """Fleets: closed forms of queues through the router, what routing brings, what is conserved."""
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,8 @@ from sim.deployment import deploy
 from sim.fleets.arrivals import ClosedLoop
 from sim.fleets.pool import Pool
 from sim.fleets.run import serve
+from sim.metrics import summary
+from sim.metrics.rates import attainments
 from sim.testing import toy_knobs, toy_tables
 from validation.queueing import md1, mg1_ps, mm1, mmc
 
@@ -361,3 +365,54 @@ def test_mixed_pools_near_saturation_share_load_by_speed(real):
     new = (served.outcome.placed < 2).mean()
     assert new == pytest.approx(40 / 49, abs=0.02)
     assert responses(served).mean() < 2.0
+
+
+def test_classes_on_shared_or_own_pools_are_held_to_their_own_objectives(real):
+    """Two classes with limits of their own; attainments by hand from the table."""
+    rng = np.random.default_rng(3)
+    table = poisson(rng, 8.0, exponential(rng, 400), np.full(400, 20))
+    table["class"] = rng.choice(["chat", "batch"], 400)
+    slo = {"classes": {"chat": {"ttft_s": 0.25}, "batch": {"e2e_s": 2.0, "percentile": 50.0}}}
+    pools = ({"name": "own", "classes": ("chat",)}, {"name": "rest"})
+    for changes in ({"hardware.replicas": 2}, {"pools": pools}):
+        result = simulate(Scenario().changed({"slo": slo, **changes}), table)
+        rows = result.requests
+        ttft, e2e = (rows[n] - rows["arrival_s"] for n in ("first_token_s", "finish_s"))
+        expected = {
+            "chat": ((ttft <= 0.25)[rows["class"] == "chat"].mean(), 0.99),
+            "batch": ((e2e <= 2.0)[rows["class"] == "batch"].mean(), 0.50),
+        }
+        found = {a.traffic_class: (a.share, a.wanted) for a in attainments(result)}
+        for name, pair in expected.items():
+            assert found[name] == pytest.approx(pair)
+        classes = summary(result)["classes"]
+        assert classes["chat"]["slo_attainment"] == pytest.approx(expected["chat"][0])
+
+
+def test_two_models_go_to_their_own_accelerators():
+    table = pd.DataFrame(
+        {
+            "arrival_s": np.arange(40) * 0.2,
+            "prompt_tokens": 500,
+            "output_tokens": 30,
+            "model": ["small", "large"] * 20,
+        }
+    )
+    pools = (
+        {"name": "a", "model": "llama-3.2-1b", "accelerator": "l40s", "models": ("small",)},
+        {"name": "b", "model": "llama-3.1-70b", "tp": 2, "models": ("large",)},
+    )
+    result = simulate(Scenario().changed({"pools": pools}), table)
+    assert (result.requests["status"] == "finished").all()
+    assert (result.requests["replica"] == (table["model"] == "large").astype(int)).all()
+    assert summary(result)["model"] == "Llama-3.2-1B + Llama-3.1-70B"
+    assert summary(result)["accelerators"] == 3
+
+
+def test_the_scenario_of_the_manual_runs():
+    text = (Path(__file__).parents[2] / "docs" / "fleets.md").read_text()
+    data = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    result = simulate(Scenario.model_validate(data))
+    assert (result.requests["status"] == "finished").all()
+    assert summary(result)["availability"] < 1.0
+    assert result.fleet.event_table()["event"].eq("fail").sum() == 1

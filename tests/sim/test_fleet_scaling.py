@@ -97,7 +97,10 @@ def test_ranks_of_one_node_share_its_storage():
 def scenario(policy, **more):
     section = {"policy": policy, "interval_s": 5.0, "down_cooldown_s": 20.0, "most": 4}
     data = {
-        "policies": {"routing": {"name": "least-outstanding"}},
+        "policies": {
+            "routing": {"name": "least-outstanding"},
+            "batching": {"name": "chunked-prefill", "max_num_seqs": 16},  # so that queues form
+        },
         "autoscaling": section | more.pop("autoscaling", {}),
         "cold_start": {"engine_s": 10.0},
     }

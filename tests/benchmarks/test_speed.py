@@ -7,6 +7,7 @@ import pytest
 
 from sim import Scenario, simulate
 from sim.simulation import workload_requests
+from workloads.traces import read_trace, scale_trace_rate
 
 LENGTHS = "azure-conv"
 LOADS = {
@@ -53,3 +54,23 @@ def test_growth_is_linear(benchmark, count):
     simulate(case, requests.head(50))
     benchmark.pedantic(simulate, args=(case, requests), rounds=1)
     benchmark.extra_info["us per request"] = benchmark.stats["mean"] / count * 1e6
+
+
+@pytest.mark.benchmark(group="fleet")
+@pytest.mark.parametrize("router", ["round-robin", "least-outstanding"])
+def test_azure_conversations_at_100_per_s_on_64_gpus(benchmark, router, shared):
+    trace = read_trace(shared / "traces" / "azure2023_conv.csv.gz")
+    rate = len(trace) / float(trace["arrival_s"].max())
+    table = scale_trace_rate(trace, 100.0 / rate)
+    case = Scenario.model_validate(
+        {
+            "hardware": {"replicas": 64},
+            "policies": {"routing": {"name": router}, "caching": {"name": "none"}},
+            "run": {"step_log": False},
+        }
+    )
+    simulate(case, table.head(200))
+    result = benchmark(simulate, case, table)
+    span = float(table["arrival_s"].max())
+    benchmark.extra_info["times real time"] = round(span / benchmark.stats["mean"])
+    assert (result.requests["status"] == "finished").all()

@@ -16,6 +16,7 @@ from sim.simulation import Result
 from validation import SEEDS
 from validation.fit_engine import training
 from validation.kept import published_rows, transfer_errors, transfer_rows
+from validation.kept_fleets import fleet_errors, fleet_rows, splits
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.published import absent, stored
 from validation.regions import by_region, load_of
@@ -91,6 +92,9 @@ class Validation:
     transfer, published, absent : DataFrame
         Accelerators predicted without their traces; other people's runs by group, as last
         computed, and their rows that cannot be represented; empty for a single run.
+    fleets, splits : DataFrame
+        Serving on several GPUs by system, engine and ranks, and the best split of prefill and
+        decode workers by load, as last computed; empty for a single run.
     skipped : list of str
         What could not be judged, and why.
     """
@@ -106,6 +110,8 @@ class Validation:
     transfer: pd.DataFrame = field(default_factory=pd.DataFrame)
     published: pd.DataFrame = field(default_factory=pd.DataFrame)
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
+    fleets: pd.DataFrame = field(default_factory=pd.DataFrame)
+    splits: pd.DataFrame = field(default_factory=pd.DataFrame)
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -122,6 +128,7 @@ class Validation:
         """Return all cases in one form, columns `COLUMNS`."""
         parts = [_serving_rows(self), _step_rows(self), _kernel_rows(self), _theory_rows(self)]
         parts += [transfer_rows(self.transfer), published_rows(self.published)]
+        parts.append(fleet_rows(self.fleets))
         return pd.concat([p for p in parts if len(p)], ignore_index=True)[list(COLUMNS)]
 
 
@@ -184,6 +191,7 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         out.kernels = kernel_errors()
         out.theory = check_theory()
         out.transfer, out.published, out.absent = transfer_errors(), stored(), absent()
+        out.fleets, out.splits = fleet_errors(), splits()
     return out
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from sim.units import readable
 from validation.cases import Validation, kernel_limit
+from validation.kept_fleets import fleet_table, split_table
 from validation.serving import METRICS, limits
 from validation.text import KERNELS, LIMIT, TextTable, percent
 from validation.words_kept import absent_table, published_table, transfer_table
@@ -52,6 +53,8 @@ def tables(found: Validation) -> list[TextTable]:
         (found.kernels, lambda: _kernels(found)),
         (found.transfer, lambda: transfer_table(found.transfer)),
         (found.published, lambda: published_table(found.published)),
+        (found.fleets, lambda: fleet_table(found.fleets)),
+        (found.splits, lambda: split_table(found.splits)),
         (found.absent, lambda: absent_table(found.absent)),
         (found.theory, lambda: _theory(found)),
     ]

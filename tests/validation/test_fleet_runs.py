@@ -7,7 +7,8 @@ import pytest
 from formats import InputError
 from hardware.catalog import load_accelerator
 from sim.engines import engines
-from validation import cold_start, pd_ratio, silicon_e2e
+from validation import cold_start, kept_fleets, pd_ratio, silicon_e2e
+from validation.cases import COLUMNS
 from validation.fit_profiles import PLANS
 
 
@@ -124,3 +125,14 @@ def test_a_split_of_the_table_is_simulated_now():
     found = pd_ratio.compare_load(load.assign(**{pd_ratio.RATE: 1.0}))
     assert found["split"].tolist() == ["1p3d", "3p1d"]
     assert found["predicted"][1] > 1.2 * found["predicted"][0]
+
+
+def test_fleets_stand_in_the_table_of_all_cases_with_limits_and_sources():
+    rows = kept_fleets.fleet_rows(kept_fleets.fleet_errors())
+    assert set(COLUMNS) == set(rows.columns)
+    assert len(rows) == 2 * len(silicon_e2e.stored())
+    assert set(rows["fitted"]) == {"yes", "no"}
+    text = kept_fleets.fleet_table(kept_fleets.fleet_errors())
+    assert sum(row[-1] == "missed" for row in text.rows) == len(MISSED)
+    splits = kept_fleets.split_table(kept_fleets.splits())
+    assert len(splits.rows) == 15

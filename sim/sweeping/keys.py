@@ -55,6 +55,12 @@ class Span(BaseModel):
             values = self.low + (self.high - self.low) * share
         return np.asarray(np.round(values) if self.whole else values)
 
+    def share(self, value: float) -> float:
+        """Return where in the range a value lies, 0 at its low end and 1 at its high end."""
+        if self.log:
+            return float(np.log(value / self.low) / np.log(self.high / self.low))
+        return (value - self.low) / (self.high - self.low)
+
     def ends(self) -> list[int | float]:
         """Return both ends, as integers where only whole numbers count."""
         return [int(x) if self.whole else x for x in (self.low, self.high)]

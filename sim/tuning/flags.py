@@ -23,7 +23,6 @@ from workloads.models import load_model
 __all__ = ["ENGINES", "Flags", "check_engine", "deployable", "yaml"]
 
 RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Intel": "habana.ai/gaudi"}
-SECTIONS = ("hardware", "model", "engine", "policies")
 # keys that describe the world or the simulation, not the engine
 WORLD = {
     "hardware.accelerator",
@@ -39,7 +38,7 @@ WORLD = {
     "engine.profile",
     "engine.host_slowness",
 }
-APART = ("pools", "fleet", "hand_off", "shared_cache", "autoscaling", "cold_start", "failures")
+QUESTION = {"schema_version", "name", "workload", "slo", "run"}  # sections that no engine reads
 
 
 @dataclass(frozen=True)
@@ -182,33 +181,28 @@ def _facts(scenario: Scenario) -> Facts:
 
 def _others(scenario: Scenario, engine: Engine) -> Iterator[tuple[str, Any]]:
     """Yield settings that differ from the default and that no rule of an engine tells."""
-    default = Scenario()
-    for section in SECTIONS:
-        own, usual = (s.model_dump()[section] for s in (scenario, default))
-        for key, value in _flat(own, section):
-            if key not in engine.rules and key not in WORLD and value != _usual(usual, key, own):
-                yield key, value
-    for section in APART:
-        if getattr(scenario, section) != getattr(default, section):
-            yield section, "set"
+    usual = Scenario().model_dump(exclude=QUESTION)
+    for key, value in _flat(scenario.model_dump(exclude=QUESTION)):
+        if key not in engine.rules and key not in WORLD and value != _usual(usual, key, scenario):
+            yield key, value
 
 
-def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}.{name}")
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}.{name}", value
+            yield f"{prefix}{name}", value
 
 
-def _usual(data: Mapping[str, Any], key: str, own: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _usual(data: Mapping[str, Any], key: str, scenario: Scenario) -> Any:  # noqa: ANN401
     """Return the default at a key: of the scenario, or of the policy that it names."""
-    _, *path = key.split(".")
-    if len(path) == 2 and path[1] != "name" and path[0] in registries:
-        policy = registries[path[0]].make({"name": own[path[0]]["name"]})
-        return getattr(policy, path[1], None)
+    section, *path = key.split(".")
+    if section == "policies" and len(path) == 2 and path[1] != "name" and path[0] in registries:
+        name = getattr(scenario.policies, path[0])["name"]
+        return getattr(registries[path[0]].make({"name": name}), path[1], None)
     place: Any = data
-    for part in path:
+    for part in (section, *path):
         place = place.get(part) if isinstance(place, dict) else None
     return place
 

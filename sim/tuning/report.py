@@ -5,20 +5,21 @@ import json
 from pathlib import Path
 
 from formats import atomic_write
+from sim.sweeping import report as sweeping
 from sim.sweeping.charts import TRADES, trade
 from sim.sweeping.page import Figure, Page, table_html, write_page
-from sim.sweeping.report import text
 from sim.toml import scenario_toml
 from sim.tuning import charts
 from sim.tuning.finalists import percent, signed
 from sim.tuning.flags import ENGINES, Flags, deployable
-from sim.tuning.tuner import TuneResult
+from sim.tuning.tuner import TuneResult, moved
 from sim.tuning.verdict import changes, figure, setting_text, summary, verdict
 
 __all__ = ["show", "tune_page", "write"]
 
 MOST_ROWS, MOST_KNOBS = 60, 6
 SIMILAR = 1e-12
+FILES = {"command.sh": "Command", "values.yaml": "Kubernetes values"}
 
 
 def show(result: TuneResult, engine: str, out: Path, as_json: bool) -> None:
@@ -68,7 +69,7 @@ def _finalist_rows(result: TuneResult) -> list[list[str]]:
         missed = sum(part.violation for part in parts)
         gains = ["-" if p is None or p.gain is None else str(p.gain) for p in (found.seen, later)]
         held = "hold" if missed == 0 else f"missed by {percent(missed, 0)}"
-        rows.append([setting_text(found.setting), *gains, held])
+        rows.append([setting_text(moved(found.setting, result.start)), *gains, held])
     return rows
 
 
@@ -174,7 +175,7 @@ def _figures(result: TuneResult) -> dict[str, Figure]:
         found["gains"] = Figure("Gain of the finalists", words, gains)
     bars = charts.importance(result)
     if bars is not None:
-        words = "What sets the better settings apart from the others."
+        words = "Share of the variation of ranks that a knob alone explains."
         found["importance"] = Figure("Which knobs matter", words, bars)
     return found | _trades(result) | _responses(result, goal)
 
@@ -203,12 +204,14 @@ def _responses(result: TuneResult, goal: str) -> dict[str, Figure]:
 
 
 def _flags(found: Flags, opened: bool) -> str:
-    body = "".join(
-        f'<p>{html.escape(name)}</p><div class="scroll"><pre>{html.escape(content)}</pre></div>'
-        for name, content in found.files().items()
-    )
+    body = "".join(_file(FILES.get(name, name), text) for name, text in found.files().items())
     state = " open" if opened else ""
     return f"<details{state}><summary>{html.escape(found.engine)}</summary>{body}</details>"
+
+
+def _file(name: str, content: str) -> str:
+    block = f'<div class="scroll"><pre>{html.escape(content)}</pre></div>'
+    return f"<p>{html.escape(name)}</p>{block}"
 
 
 def _trials(result: TuneResult) -> str:
@@ -220,7 +223,9 @@ def _trials(result: TuneResult) -> str:
     order = table.assign(bad=table["state"] != "complete").sort_values(
         ["bad", goal.metric], ascending=[True, up]
     )
-    rows = [[text(row[c]) for c in columns] for row in order.head(MOST_ROWS).to_dict("records")]
+    rows = [
+        [sweeping.text(row[c]) for c in columns] for row in order.head(MOST_ROWS).to_dict("records")
+    ]
     more = len(table) - MOST_ROWS
     note = f"<p>{more} more are in trials.csv.</p>" if more > 0 else ""
     return table_html(columns, rows) + note

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from formats import InputError, did_you_mean, read_toml
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_SPACE", "Setting", "Space", "applied", "check_space", "load_space", "word"]
 
 Setting = dict[str, Any]
+STEP = 0.125  # of a range, to a neighbour
 
 
 class Space(BaseModel):
@@ -71,6 +73,12 @@ class Space(BaseModel):
         for found in product(*counts):
             yield dict(zip(self.knobs, found, strict=True))
 
+    def neighbours(self, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield parameters that differ from others in one knob: by a step, or in a choice."""
+        for key, values in self.knobs.items():
+            for value in _near(values, params[key]):
+                yield {**params, key: value}
+
     def default(self, scenario: Scenario) -> dict[str, Any]:
         """Return parameters of what the scenario has at its knobs, where the space holds it."""
         found: dict[str, Any] = {}
@@ -86,14 +94,34 @@ class Space(BaseModel):
 
 def _suggest(trial: "Trial", key: str, values: Values) -> int | float:
     if not isinstance(values, Span):
+        if _ordered(values):
+            return trial.suggest_int(key, 0, len(values) - 1)
         return trial.suggest_categorical(key, list(range(len(values))))
     if values.whole:
         return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
     return trial.suggest_float(key, values.low, values.high, log=values.log)
 
 
-def word(setting: Mapping[str, Any]) -> str:
-    """Return a setting as text that is the same for the same setting."""
+def _near(values: Values, here: float) -> list[float]:
+    """Return the parameters beside one: an eighth of a range, or the next place in a list."""
+    if isinstance(values, list):
+        places = range(len(values))
+        return [p for p in places if p != here and (not _ordered(values) or abs(p - here) == 1)]
+    shares = np.array([-STEP, STEP]) + values.share(here)
+    found = values.at(shares[(shares >= 0) & (shares <= 1)])
+    return [int(x) if values.whole else float(x) for x in found if x != here]
+
+
+def _ordered(values: list[Any]) -> bool:
+    """Return whether neighbours in a list are alike: more than two numbers that rise or fall."""
+    if len(values) < 3 or not all(type(v) in (int, float) for v in values):
+        return False
+    pairs = list(pairwise(values))
+    return all(a < b for a, b in pairs) or all(a > b for a, b in pairs)
+
+
+def word(setting: object) -> str:
+    """Return a setting, or other plain data, as text that is the same for the same content."""
     return json.dumps(setting, sort_keys=True, default=str)
 
 

@@ -27,7 +27,7 @@ __all__ = ["ENDED", "RUNGS", "Search", "ended"]
 RUNGS = (0.25, 0.5, 1.0)  # leading shares of the requests that a trial is tried on
 BEATEN_BY = 0.5  # a trial stops when more than this share of those seen at its rung is better
 FEWEST_SEEN = 8  # trials at a rung before any is stopped
-STARTUP = 10  # random trials before the model of the sampler starts
+STARTUP = 6  # random trials before the model of the sampler starts
 PROPOSALS = 20  # repeated ones per trial before any untried setting is taken
 MOST_LISTED = 100_000  # settings of a space that are listed to find an untried one
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -83,6 +83,11 @@ class Search:
 
     def _propose(self, count: int) -> tuple[optuna.Trial, Setting] | None:
         """Return a trial whose setting nobody has tried; None where none is left."""
+        nearby = self._neighbour(count) if count >= STARTUP and count % 2 else None
+        if nearby is not None:
+            near = self._ask(PartialFixedSampler(nearby, _sampler(self.seed, count, 0)))
+            if near is not None:
+                return near
         for attempt in range(PROPOSALS):
             sampler: BaseSampler = _sampler(self.seed, count, attempt)
             start = self.space.default(self.work.scenario)
@@ -93,6 +98,18 @@ class Search:
                 return found
         untried = self._untried(count)
         return None if untried is None else self._ask(PartialFixedSampler(untried, sampler))
+
+    def _neighbour(self, count: int) -> dict[str, Any] | None:
+        """Return an untried setting one step from the best so far; None where all are tried.
+
+        Every second proposal is one: the sampler's model looks far, this looks near.
+        """
+        trials = [t for t in ended(self.study) if t.state == TrialState.COMPLETE]
+        best = min(trials, key=_worth, default=None)
+        taken = self._taken(1 << 62)
+        found = [] if best is None else list(self.space.neighbours(best.params))
+        left = [p for p in found if word(self._active(self.space.setting(p))) not in taken]
+        return left[_draw(self.seed, count, len(left))] if left else None
 
     def _ask(self, sampler: BaseSampler) -> tuple[optuna.Trial, Setting] | None:
         """Return the trial that a sampler proposes; None where its setting is taken."""
@@ -130,9 +147,7 @@ class Search:
             for params in islice(self.space.places(), MOST_LISTED)
             if word(self._active(self.space.setting(params))) not in taken
         ]
-        if not left:
-            return None
-        return left[np.random.default_rng([self.seed, count]).integers(len(left))]
+        return left[_draw(self.seed, count, len(left))] if left else None
 
     def _try(self, trial: optuna.Trial, setting: Setting) -> None:
         """Run a trial rung by rung; stop it where too many were better at the same rung."""
@@ -165,6 +180,14 @@ class Search:
             trial.report(judged.losses[0], step)
         better = sum(other.dominates(judged) for other in seen)
         return len(seen) >= FEWEST_SEEN and better > BEATEN_BY * len(seen)
+
+
+def _worth(trial: FrozenTrial) -> tuple[float, float, int]:
+    return float(trial.constraints.get("violation", 0.0)), sum(trial.values), trial.number
+
+
+def _draw(seed: int, count: int, size: int) -> int:
+    return int(np.random.default_rng([seed, count]).integers(size))
 
 
 def _sampler(seed: int, count: int, attempt: int) -> TPESampler:

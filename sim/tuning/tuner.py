@@ -1,6 +1,5 @@
 """Tune a deployment: search, compare finalists, judge on requests that the search did not see."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,24 +7,23 @@ from typing import Any
 
 import optuna
 import pandas as pd
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from formats import InputError
 from sim.scenario import Scenario
-from sim.sweeping.keys import check_scenario
+from sim.sweeping.keys import check_scenario, effective
 from sim.tuning.evaluator import CANNOT, Evaluator, Judged
 from sim.tuning.finalists import Finalist, compare
 from sim.tuning.goals import Constraint, Objective
+from sim.tuning.importance import importance
 from sim.tuning.loads import Load
-from sim.tuning.space import Setting, Space, applied, check_space
+from sim.tuning.space import Setting, Space, applied, check_space, word
 from sim.tuning.storage import open_study, study_name
 from sim.tuning.study import Progress, Search, ended
 
-__all__ = ["TuneResult", "tune"]
+__all__ = ["TuneResult", "moved", "tune"]
 
 FINALISTS, REPEATS = 4, 5
-FEWEST_FOR_IMPORTANCE = 8
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,9 @@ class TuneResult:
     finalists : list of Finalist
         All compared settings but the default, best first.
     importance : dict
-        Objective -> share of its variation among good trials that each knob explains [0..1].
-    scenario : Scenario
-        The tuned scenario.
+        Objective -> share of the variation of its ranks that each knob alone explains [0..1].
+    start, scenario : Scenario
+        As it was, and tuned.
     objectives, constraints
         What counted.
     repeats : int
@@ -63,6 +61,7 @@ class TuneResult:
     best: Finalist
     finalists: list[Finalist]
     importance: dict[str, dict[str, float]]
+    start: Scenario
     scenario: Scenario
     objectives: Sequence[Objective]
     constraints: Sequence[Constraint]
@@ -167,7 +166,8 @@ def _result(study: optuna.Study, space: Space, work: Evaluator) -> TuneResult:
         default,
         best,
         sorted(others, key=lambda f: f.rank(work.objectives)),
-        {o.metric: _importance(study, i) for i, o in enumerate(work.objectives)},
+        {o.metric: importance(study, space, i) for i, o in enumerate(work.objectives)},
+        work.scenario,
         applied(work.scenario, best.setting)[0],
         tuple(work.objectives),
         tuple(work.constraints),
@@ -213,19 +213,21 @@ def _candidates(study: optuna.Study, space: Space, work: Evaluator) -> list[Sett
         ]
         chosen = [front[i] for i in dict.fromkeys([*ends, *range(len(front))])]
     else:
-        chosen = sorted(found, key=lambda p: (p[1].violation, p[1].losses[0], p[0].number))
-    settings: list[Setting] = []
-    for trial, _ in chosen:
+        chosen = sorted(found, key=lambda p: (p[1].violation, p[1].losses[0]))
+    settings: dict[str, Setting] = {}
+    for trial, judged in chosen:
         setting = applied(work.scenario, space.setting(trial.params))[1]
-        if setting not in settings and not _is_default(setting, work.scenario):
-            settings.append(setting)
-    return settings[: max(FINALISTS, count + 1)]
+        worth = word([judged.violation, judged.losses])
+        # of settings that are worth the same, that which changes least
+        if len(moved(setting, work.scenario)) < len(settings.get(worth, found)):
+            settings[worth] = setting
+    different = [s for s in settings.values() if moved(s, work.scenario)]
+    return different[: max(FINALISTS, count + 1)]
 
 
-def _is_default(setting: Setting, scenario: Scenario) -> bool:
-    from sim.sweeping.keys import effective
-
-    return all(effective(scenario, key) == value for key, value in setting.items())
+def moved(setting: Setting, scenario: Scenario) -> Setting:
+    """Return the part of a setting that differs from a scenario as it is."""
+    return {key: value for key, value in setting.items() if effective(scenario, key) != value}
 
 
 def _best(
@@ -263,21 +265,3 @@ def _state(trial: FrozenTrial, judged: Judged) -> str:
     if judged.violation >= CANNOT:
         return "cannot run"
     return "misses constraints" if judged.violation > 0 else "complete"
-
-
-def _importance(study: optuna.Study, place: int) -> dict[str, float]:
-    """Return the importance of each knob for one objective (PED-ANOVA)."""
-    count = len(_complete(study))
-    if count < FEWEST_FOR_IMPORTANCE:
-        return {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a constant objective, and of the target's direction
-        try:
-            found = get_param_importances(
-                study,
-                evaluator=PedAnovaImportanceEvaluator(target_quantile=max(0.1, 6 / count)),
-                target=lambda trial: trial.values[place],
-            )
-        except (ValueError, RuntimeError):
-            return {}
-    return {key: float(value) for key, value in found.items()}

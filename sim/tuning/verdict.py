@@ -6,7 +6,7 @@ from typing import Any
 from sim.metrics import metrics
 from sim.sweeping.task import COST
 from sim.tuning.finalists import Finalist, Measured, percent
-from sim.tuning.tuner import TuneResult
+from sim.tuning.tuner import TuneResult, moved
 from sim.units import readable
 
 __all__ = ["Change", "changes", "figure", "setting_text", "summary", "verdict"]
@@ -86,7 +86,8 @@ def verdict(result: TuneResult) -> str:
     """Return the verdict: what to set, its gain, how sure it is, what it trades away."""
     if result.best is result.default:
         return _keep(result)
-    parts = [f"Set {setting_text(result.best.setting)}.", *_gains(result), _limits(result)]
+    change = setting_text(moved(result.best.setting, result.start))
+    parts = [f"Set {change}.", *_gains(result), _limits(result)]
     worse = sorted(_worse(result))
     if worse:
         listed = "; ".join(text for _, text in worse[:MOST_TRADES])
@@ -141,14 +142,15 @@ def _keep(result: TuneResult) -> str:
     if not result.finalists:
         return text + "no other setting can run."
     first = result.finalists[0]
+    other = f"the best other setting ({setting_text(moved(first.setting, result.start))})"
     if first.seen.violation > result.default.seen.violation:
-        return text + f"the best other setting ({setting_text(first.setting)}) misses constraints."
+        return f"{text}{other} misses constraints."
     gain = first.seen.gain
     change = "has no value to compare" if gain is None else f"gains {gain}"
     aims = ", ".join(o.metric for o in result.objectives)
-    what = f"the best other setting ({setting_text(first.setting)}) {change} in {aims}"
     misses = result.default.seen.violation > 0
-    return text + what + ("; neither meets all constraints." if misses else ".")
+    end = "; neither meets all constraints." if misses else "."
+    return f"{text}{other} {change} in {aims}{end}"
 
 
 def summary(result: TuneResult) -> dict[str, Any]:

@@ -155,6 +155,8 @@ def deployable(scenario: Scenario, engine: str = "vllm") -> Flags:
     known.also(out)
     for key, value in _others(scenario, known):
         out.miss(key, value)
+    if scenario.model.weights is not None or scenario.model.kv is not None:
+        out.notes.append("other number formats change answers: check their quality, not simulated")
     if scenario.hardware.power_cap_w is not None:
         watts = scenario.hardware.power_cap_w
         out.notes.append(f"the power cap of {watts:g} W is set outside (nvidia-smi -pl {watts:g})")

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 import pandas as pd
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.storages.journal._file import get_lock_file
 
 from formats import InputError
@@ -20,6 +20,7 @@ from sim.tuning.space import Space, word
 
 __all__ = ["mend", "open_study", "study_name", "worker", "works"]
 
+GRACE_S = 10  # a lock that is older was left behind by a kill [s]
 LONGEST_S = 3600.0  # a trial of another machine that began earlier is given up [s]
 
 
@@ -65,7 +66,7 @@ def open_study(name: str, objectives: int, storage: str | Path | None) -> optuna
     InputError
         The storage cannot be opened, or is no journal.
     """
-    optuna.logging.set_verbosity(logging.WARNING)
+    optuna.logging.set_verbosity(logging.ERROR)
     place: Any = str(storage) if storage is not None else None
     try:
         if place is not None and "://" not in place:
@@ -84,7 +85,8 @@ def open_study(name: str, objectives: int, storage: str | Path | None) -> optuna
 
 def _journal(path: Path) -> JournalFileBackend:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = JournalFileSymlinkLock(str(path))
+    # not the lock by symbolic link: left behind by a kill it may point nowhere and never time out
+    lock = JournalFileOpenLock(str(path), grace_period=GRACE_S)
     if path.exists():
         with get_lock_file(lock):
             mend(path)

@@ -202,6 +202,14 @@ def test_a_torn_last_line_is_cut_off(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"".join(lines)
 
 
+def test_a_lock_that_a_kill_left_behind_is_released(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sim.tuning.storage.GRACE_S", 3)
+    whole = settings(searched(3, Path("j")))
+    Path("j.lock").touch()
+    assert settings(searched(3, Path("j"))) == whole
+
+
 def test_a_larger_budget_goes_on(tmp_path):
     small = settings(searched(10, tmp_path / "j"))
     work = Toy()

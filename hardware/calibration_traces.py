@@ -27,6 +27,7 @@ TRACE_COLUMNS: dict[str, tuple[str, ...]] = {
     "attention_decode": _DECODE,
     "attention_decode_extra": _DECODE,
     "attention_decode_fp8": _DECODE,
+    "attention_beside_fp8": (*_HEADS, "batch", "context", "q_len", "us"),
     "attention_prefill": _PREFILL,
     "attention_prefill_fp8": _PREFILL,
     "attention_prefill_extra": _PREFILL,

@@ -47,6 +47,40 @@ class AttentionTimes(KernelTimes):
         name = self._attention("attention_decode", kv_dtype)
         return self.time(name, batch, context, heads, kv_heads, head_dim)
 
+    def attention_beside(
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        q: ArrayLike,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        kv_dtype: str = "bf16",
+    ) -> Array:
+        """Return the time of one layer's decoding in a call that computes a prompt as well [s].
+
+        Such a call runs tiles made for prompts: with an 8-bit cache they work its blocks off more
+        slowly than memory delivers them, whereas a 16-bit cache still waits for memory.
+
+        Parameters
+        ----------
+        batch, context : array
+            As for `attention_decode`.
+        q : array
+            New tokens of the prompt.
+        kv_dtype : str
+            Where this accelerator has no such traces, the time is that of decoding alone.
+        """
+        if not self.slower_beside(kv_dtype):
+            return self.attention_decode(batch, context, heads, kv_heads, head_dim, kv_dtype)
+        layout = (heads, kv_heads, head_dim)
+        return self.time(f"attention_beside_{kv_dtype}", batch, context, q, *layout)
+
+    def slower_beside(self, kv_dtype: str) -> bool:
+        """Return whether traces of this accelerator show decoding slowed beside prompts."""
+        name = f"attention_beside_{kv_dtype}"
+        return name in FAMILIES and self.fidelity_of(name) == "measured"
+
     def attention_prefill(
         self,
         q: ArrayLike,

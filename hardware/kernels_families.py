@@ -121,6 +121,11 @@ def _decode_features(s: Shape) -> tuple[list[Array], list[Array]]:
     return [np.log2(items), np.log2(context)], [np.log2(s["heads"] / s["kv_heads"])]
 
 
+def _beside_features(s: Shape) -> tuple[list[Array], list[Array]]:
+    run, layout = _decode_features(s)
+    return [*run, np.log2(s["q"])], layout
+
+
 def _prefill_features(s: Shape) -> tuple[list[Array], list[Array]]:
     rows = s["batch"] * s["heads"] * s["q"]
     past, q = np.log2(1 + s["past"] / 256), np.log2(s["q"])
@@ -292,6 +297,13 @@ def _decode_family(name: str, kv_bytes: float) -> Family:
     return Family(name, axes, _HEADS, form, start, features, parent=parent, uneven=uneven)
 
 
+def _beside_family(name: str, kv_bytes: float) -> Family:
+    """Return decode attention in a call that holds a prompt chunk of q tokens as well."""
+    form = partial(attention.attention_decode, kv_bytes=kv_bytes)
+    axes, start, uneven = ("batch", "context", "q"), _DECODE_START, ("unit", "empty")
+    return Family(name, axes, _HEADS, form, start, _beside_features, uneven=uneven)
+
+
 def _prefill_family(name: str, kv_bytes: float) -> Family:
     form = partial(attention.attention_prefill, kv_bytes=kv_bytes)
     axes, offsets = ("q", "past", "batch"), (0.0, 256.0, 0.0)
@@ -305,6 +317,7 @@ _LISTED = [
     *(_gemm_family(dtype) for dtype in GEMM_TYPES),
     _decode_family("attention_decode", 2),
     _decode_family("attention_decode_fp8", 1),
+    _beside_family("attention_beside_fp8", 1),
     _prefill_family("attention_prefill", 2),
     _prefill_family("attention_prefill_fp8", 1),
     Family(

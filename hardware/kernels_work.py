@@ -59,6 +59,7 @@ def _copy(s: Shape, chip: Chip, path: str) -> tuple[Array, Array]:
 _BY_PREFIX: dict[str, Work] = {
     "gemm_": _gemm,
     "attention_decode": _decode,
+    "attention_beside": _decode,
     "attention_prefill": _prefill,
     "attention_unfused": _unfused,
     "moe_": _moe,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hardware.kernels import KernelModel
 from hardware.kernels_attention import unfused_bytes
 from hardware.kernels_schedule import WINDOW
-from sim.core.layout import SPREAD_STEP, SPREADS
+from sim.core.layout import PROMPT_OCTAVE, PROMPTS, SPREAD_STEP, SPREADS
 from workloads.counts import AttentionGroup, attention_layers, linear_layers
 from workloads.models import ModelSpec
 from workloads.precision import precision
@@ -17,6 +17,7 @@ __all__ = ["AttentionSteps"]
 
 Array = npt.NDArray[np.float64]
 SPREAD_NODES = SPREAD_STEP * np.arange(SPREADS)
+PROMPT_NODES = np.exp2(PROMPT_OCTAVE + np.arange(PROMPTS))  # tokens
 EIGHT_BITS = 1.1  # bytes of an element up to which a cache counts as 8 bits wide
 
 
@@ -136,6 +137,33 @@ class AttentionSteps:
             total += weight * (alike + (1.0 - alike) * factor)
             even = even + weight
         return np.asarray(total / even - 1.0)
+
+    def beside(self, sequences: Array, contexts: Array) -> Array:
+        """Return the relative extra of decode attention in steps that compute prompts as well.
+
+        Parameters
+        ----------
+        sequences, contexts : array (N,), (C,)
+            Decoding sequences, their mean context.
+
+        Returns
+        -------
+        array (N, C, PROMPTS)
+            By the prompts' tokens (`PROMPT_NODES`), averaged over a block of context as
+            `decode_s` is; empty where the accelerator's kernels show none.
+        """
+        if not self.fused or not self.kernels.slower_beside(self.kv_word):
+            return np.zeros((0, 0, 0))
+        batch, alone, mixed = sequences[:, None, None], np.zeros(()), np.zeros(())
+        for group in self.groups:
+            heads, kv_heads, dim, _ = group.shape("decode")
+            layout = (heads, kv_heads, dim, self.kv_word)
+            for shift in WINDOW:
+                seen = np.clip(contexts + 1 + shift, 1.0, group.reach or np.inf)[:, None]
+                one = self.kernels.attention_decode(batch, seen, *layout)
+                both = self.kernels.attention_beside(batch, seen, PROMPT_NODES, *layout)
+                alone, mixed = alone + group.count * one, mixed + group.count * both
+        return np.asarray(np.maximum(mixed / alone - 1.0, 0.0))
 
     def prefill_s(self, chunk: Array, past: Array) -> Array:
         """Return seconds of a prompt chunk over its past."""

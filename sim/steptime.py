@@ -253,6 +253,10 @@ class StepTimeModel:
         """Return the relative extra of decode attention where contexts differ."""
         return self.attention.uneven(sequences, contexts)
 
+    def beside(self, sequences: Array, contexts: Array) -> Array:
+        """Return the relative extra of decode attention in steps that compute prompts as well."""
+        return self.attention.beside(sequences, contexts)
+
     def prefill_attention_s(self, chunk: Array, past: Array) -> Array:
         """Return attention seconds of a prompt chunk over its past."""
         total = self.attention.prefill_s(chunk, past) / self.parallel.cp
@@ -295,10 +299,16 @@ class StepTimeModel:
             decode_s=np.vstack([np.zeros(contexts.size), decode[shares]]),
             prefill_s=np.ascontiguousarray(prefill),
             uneven=_from_zero(self.uneven(sequences, contexts)[shares]),
+            beside=self._beside(sequences, contexts, shares),
             bounds=np.array(grids, dtype=np.float64),
             counts=self._counts(),
             **self._token_tables(batching, stages),
         )
+
+    def _beside(self, sequences: Array, contexts: Array, shares: npt.NDArray[np.int64]) -> Array:
+        """Return `beside` by the sequences of all ranks, without entries where there is none."""
+        extra = self.beside(sequences, contexts)
+        return _from_zero(extra[shares]) if extra.size else extra
 
     def _head_rounds_s(self, sequences: Array, shares: npt.NDArray[np.int64]) -> Array:
         """Return seconds of the output head by sequences: the last stage has it once per batch."""

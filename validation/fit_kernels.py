@@ -1,8 +1,9 @@
 """Kernels inside the engine, from its profiles: ``python -m validation.fit_kernels``.
 
-Writes the element-wise kernels that the engine's compiler makes as traces for ``roofcast
-calibrate``, and into the engine profile what its attention takes beyond the kernel tables: there
-one call follows the other and hides the merging of splits, in the engine another kernel waits.
+Writes the element-wise kernels that the engine's compiler makes, and what decoding beside a prompt
+takes beyond the prompt, as traces for ``roofcast calibrate``, and into the engine profile what its
+attention takes beyond the kernel tables: there one call follows the other and hides the merging of
+splits, in the engine another kernel waits.
 """
 
 import gzip
@@ -20,20 +21,24 @@ from sim.engines import engines
 from validation.fit_engine import Fitted, write_profile
 from workloads.models import ModelSpec, load_model
 
-__all__ = ["attention_extra", "compiled_kernels", "main"]
+__all__ = ["attention_extra", "beside_prompts", "compiled_kernels", "main"]
 
 DATA = Path(__file__).parent / "data" / "h200-extra"
-TRACES = Path("hardware/data/traces/h200-sxm/elementwise_engine.csv.gz")
+LATER = Path(__file__).parent / "data" / "h200-fresh"
+TRACES = Path("hardware/data/traces/h200-sxm")
+MIXED = Path("hardware/data/traces/h200-sxm-mixed/attention_mixed_fp8.csv")
 MODELS = {
     "llama8b_3000": "llama-3.1-8b",
     "llama8b_bf16": "llama-3.1-8b",
     "llama8b_fp8": "llama-3.1-8b",
+    "llama3b_bf16": "llama-3.2-3b",
     "qwen14b": "qwen2.5-14b",
     "qwen32b": "qwen3-32b",
     "qwen30b_a3b": "qwen3-30b-a3b",
 }
 GAP_US = 0.25  # between kernels of a graph without the profiler: span of untraced steps less work
 SAMPLING = ("gumbel", "ArgMax", "direct_copy_kernel")
+LAYOUT = ["n_heads", "n_kv_heads", "head_dim"]
 FEWEST = 8  # calls of a layer's kernel in a step; fewer belong to the first or last layer
 
 
@@ -134,15 +139,50 @@ def attention_extra(
     return pd.DataFrame(found, index=["sequences", "s"]).T
 
 
-def main() -> int:
-    """Write the traces and the profile; print what was found."""
-    columns = ("run", "trace", "kind", "kernel", "us")
-    traces = read_table(DATA / "kernel_traces.csv.gz", columns, ("steps", "position", "start_us"))
-    steps = pd.read_csv(DATA / "traced_steps.csv.gz")
-    table = compiled_kernels(traces, steps)
-    with atomic_write(TRACES) as temporary:
+def beside_prompts(batches: pd.DataFrame) -> pd.DataFrame:
+    """Return what decoding takes in calls that hold a prompt chunk as well, without the chunk.
+
+    Parameters
+    ----------
+    batches : DataFrame
+        `attention_mixed_fp8.csv` of ``mixed_extra.py``. Kept: an fp8 cache, even contexts, and
+        chunks with nothing cached that were timed alone too.
+
+    Returns
+    -------
+    DataFrame
+        Columns of the traces ``attention_beside_fp8``.
+    """
+    even = batches[(batches["scheduled"] == 1) & (batches["spread"] == "uniform")]
+    narrow = even[(even["kv_dtype"] == "fp8") & (even["past"] == 0) & (even["chunk"] > 0)]
+    by = [*LAYOUT, "chunk"]
+    alone = narrow[narrow["decodes"] == 0][[*by, "us"]]
+    both = narrow[narrow["decodes"] > 0].merge(alone, on=by, suffixes=("", "_alone"))
+    both = both.assign(us=(both["us"] - both["us_alone"]).round(3))
+    renames = {"decodes": "batch", "chunk": "q_len"}
+    return both.rename(columns=renames)[[*LAYOUT, "batch", "context", "q_len", "us"]]
+
+
+def _write(table: pd.DataFrame, name: str) -> None:
+    with atomic_write(TRACES / f"{name}.csv.gz") as temporary:
         text = table.to_csv(index=False, lineterminator="\n")
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _profiled(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the kernels of a folder's profiled steps, and the steps."""
+    columns = ("run", "trace", "kind", "kernel", "us")
+    traces = read_table(folder / "kernel_traces.csv.gz", columns, ("steps", "position", "start_us"))
+    return traces, pd.read_csv(folder / "traced_steps.csv.gz")
+
+
+def main() -> int:
+    """Write the traces and the profile; print what was found."""
+    traces, steps = _profiled(DATA)
+    table = pd.concat([compiled_kernels(traces, steps), compiled_kernels(*_profiled(LATER))])
+    table = table.sort_values(["op", "tokens", "width"]).reset_index(drop=True)
+    _write(table, "elementwise_engine")
+    _write(beside_prompts(pd.read_csv(MIXED)), "attention_beside_fp8")
     extra = attention_extra(traces, steps, load_kernels(load_accelerator("h200-sxm")))
     slope, start, _, _ = theilslopes(extra["s"], extra["sequences"])
     basis = f"{len(extra)} profiles of decode steps, robust line through sequences"

@@ -59,7 +59,16 @@ STEPS = (
     "n_preempted",
     "kv_usage",
 )
-MORE_STEPS = ("t_enter", "decode_context_max", "host_ms", "gpu_ms", "gpu_gap_ms")
+MORE_STEPS = (
+    "t_enter",
+    "decode_context_max",
+    "host_ms",
+    "gpu_ms",
+    "gpu_gap_ms",
+    "n_drafting",
+    "n_drafted",
+    "n_accepted",
+)
 POWER = (*KEY, "t", "watts", "sm_mhz", "temp_c", "gpu_util", "energy_mj")
 MARKS = (*KEY, "start", "end")
 SESSIONS = ("arrival_s", "prompt_tokens", "output_tokens", "session", "prefix_tokens")

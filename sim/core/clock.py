@@ -12,6 +12,8 @@ from sim.core.layout import (
     ITL_BINS,
     ITL_BINS_PER_E,
     ITL_MIN_S,
+    PROMPT_OCTAVE,
+    PROMPTS,
     SPREAD_STEP,
     SPREADS,
     Record,
@@ -93,11 +95,14 @@ def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
 
 
 @compiled
-def decode_attention_s(tables: StepTables, sequences: int, context: float, squares: float) -> float:
+def decode_attention_s(
+    tables: StepTables, sequences: int, context: float, squares: float, prompt: int = 0
+) -> float:
     """Return attention seconds of decoding sequences.
 
     Uneven contexts take longer than even ones of the same sum: units that have short ones wait for
-    the others.
+    the others. In a step with prompts those fill the waiting, but the kernel may be a slower one:
+    the larger extra counts.
 
     Parameters
     ----------
@@ -107,6 +112,8 @@ def decode_attention_s(tables: StepTables, sequences: int, context: float, squar
         Decoding sequences.
     context, squares : float
         Sum of their contexts, and of the squares of their contexts.
+    prompt : int
+        Prompt tokens that the step computes as well.
     """
     if sequences == 0:
         return 0.0
@@ -121,7 +128,21 @@ def decode_attention_s(tables: StepTables, sequences: int, context: float, squar
     v, u = min(place - k, 1.0), min(u, 1.0)
     low = extra[i, k] * (1.0 - v) + extra[i, k + 1] * v
     high = extra[i + 1, k] * (1.0 - v) + extra[i + 1, k + 1] * v
-    return even * (1.0 + low * (1.0 - u) + high * u)
+    slower = low * (1.0 - u) + high * u
+    if prompt > 0 and tables.beside.size > 0:
+        slower = max(slower, _beside(tables.beside[sequences], i, u, prompt))
+    return even * (1.0 + slower)
+
+
+@compiled
+def _beside(extra: Record, i: int, u: float, prompt: int) -> float:
+    """Return the relative extra beside so many prompt tokens, between contexts i and i + 1."""
+    place = min(max(np.log2(prompt) - PROMPT_OCTAVE, 0.0), PROMPTS - 1.0)
+    k = min(int(place), PROMPTS - 2)
+    v = place - k
+    low = extra[i, k] * (1.0 - v) + extra[i, k + 1] * v
+    high = extra[i + 1, k] * (1.0 - v) + extra[i + 1, k + 1] * v
+    return low * (1.0 - u) + high * u
 
 
 @compiled
@@ -172,7 +193,7 @@ def gpu_s(
     logits : int
         Sequences that need output logits.
     """
-    decode = decode_attention_s(tables, decodes, context, squares)
+    decode = decode_attention_s(tables, decodes, context, squares, tokens - decodes)
     shared = tables.shared_s[min(tokens, tables.shared_s.size - 1)]
     linear = tables.linear_s[spread_tokens] + shared
     return linear + tables.head_s[logits] + prefill_attention + decode

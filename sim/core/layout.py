@@ -35,6 +35,7 @@ Integers = npt.NDArray[np.int64]
 
 ITL_MIN_S, ITL_BINS_PER_E, ITL_BINS = 1e-5, 200, 4096
 SPREAD_STEP, SPREADS = 0.3, 6  # of the last axis of StepTables.uneven
+PROMPT_OCTAVE, PROMPTS = 6, 5  # log2 of the first entry, and entries, of StepTables.beside
 
 
 class Status:
@@ -238,6 +239,9 @@ class StepTables(NamedTuple):
     uneven : (max_seqs + 1, contexts, spreads)
         Relative extra of decode attention by the contexts' deviation over their mean, in steps of
         `SPREAD_STEP` from 0.
+    beside : (max_seqs + 1, contexts, prompts)
+        Relative extra of decode attention in steps that compute prompts, by log2 of their tokens;
+        no entries = none.
     linear_bytes : (max_tokens + 1,)
         Weights that a step reads [byte].
     compute_share : (max_tokens + 1,)
@@ -258,6 +262,7 @@ class StepTables(NamedTuple):
     compute_share: Floats
     counts: Floats
     shared_s: Floats = np.zeros(1)
+    beside: Floats = np.zeros((0, 0, 0))
 
 
 class BlockPool(NamedTuple):

@@ -121,8 +121,17 @@ class Validation:
 
     @property
     def medians(self) -> pd.DataFrame:
-        """Median error of every serving figure over open-loop workloads."""
-        return medians(self.serving)
+        """Median error of every serving figure over open-loop workloads, fresh ones apart."""
+        return medians(self.serving[~self._fresh]) if not self._fresh.all() else self.fresh_medians
+
+    @property
+    def fresh_medians(self) -> pd.DataFrame:
+        """The same of fresh runs: committed before they were predicted, used by no fit."""
+        return medians(self.serving[self._fresh])
+
+    @property
+    def _fresh(self) -> "pd.Series[bool]":
+        return self.serving["run"].isin([run.name for run, _ in self.pairs if run.fresh])
 
     def table(self) -> pd.DataFrame:
         """Return all cases in one form, columns `COLUMNS`."""

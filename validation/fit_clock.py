@@ -23,7 +23,7 @@ from validation.batches import is_whole
 from validation.clocked import LoggedSteps, logged_steps, replay_clock
 from validation.fit_engine import PROFILE, Fitted, training, write_profile
 from validation.host import prompt_gpu_times
-from validation.measured import MeasuredWorkload, all_runs, load_runs
+from validation.measured import MeasuredWorkload, earlier_runs, load_runs
 from validation.steps import window_bounds
 
 __all__ = ["Clock", "fit_clock", "main"]
@@ -112,7 +112,7 @@ class _Sample:
 
 def samples() -> list[_Sample]:
     """Return every workload of the machines' bf16 runs that shows GPU times of prompts."""
-    runs, out = all_runs(), []
+    runs, out = earlier_runs(), []
     seen = {(w.run, w.name) for w in training(load_runs())}
     for machine, names in MACHINES.items():
         for run in (runs[name] for name in names):

@@ -27,7 +27,7 @@ from sim.planning.model_error import BANDS
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from validation.fit_engine import training
-from validation.measured import all_runs, load_runs
+from validation.measured import earlier_runs, load_runs
 
 __all__ = ["PublishedLoad", "band", "measured_factors", "published_loads"]
 
@@ -143,7 +143,7 @@ def measured_factors() -> list[float]:
     """
     used = {(w.run, w.name) for w in training(load_runs())}
     factors = []
-    for run in all_runs().values():
+    for run in earlier_runs().values():
         for workload in run.workloads.values():
             unseen = (run.name, workload.name) not in used and not workload.exclusions
             if unseen and workload.kind != "static":

@@ -1,8 +1,10 @@
 """Runs on real engines: what was asked, what every request, step and second of power did.
 
 A folder holds `runs.toml` (runs, and what no judgement may use), the tables of its README, and one
-scenario per run. Two folders of runs on H200s come with the project: those in `data/h200` train the
-engine profile, those in `data/h200-extra` (other machines, models and loads) never do.
+scenario per run. Three folders of runs on H200s come with the project: those in `data/h200` train
+the engine profile; of those in `data/h200-extra` (other machines, models and loads) some train the
+clock and the power; those in `data/h200-fresh` were committed before any prediction of them was
+made, and no fit uses them.
 """
 
 from dataclasses import dataclass
@@ -20,16 +22,19 @@ from sim.scenario import Scenario, load_scenario
 
 __all__ = [
     "H200",
+    "H200_FRESH",
     "H200_MORE",
     "Exclusion",
     "MeasuredRun",
     "MeasuredWorkload",
     "all_runs",
+    "earlier_runs",
     "load_runs",
 ]
 
 H200 = Path(__file__).parent / "data" / "h200"
 H200_MORE = Path(__file__).parent / "data" / "h200-extra"
+H200_FRESH = Path(__file__).parent / "data" / "h200-fresh"
 Kind = Literal["open", "closed", "static"]
 Mask = npt.NDArray[np.bool_]
 Parts = dict[str, dict[tuple[str, str], pd.DataFrame]]
@@ -97,6 +102,7 @@ class _Index(BaseModel):
     source: str
     date: str
     suffix: str = Field("", description="added to the names of runs, to tell folders apart")
+    fresh: bool = Field(False, description="no fit and no choice of a form has used these runs")
     host_slowness: FiniteFloat = Field(
         1.0, gt=0, description="host times of this machine over those of the profile [1]"
     )
@@ -209,6 +215,8 @@ class MeasuredRun:
         By name, in the order they ran.
     source, licence : str
         Who measured, and under which terms the data may be used.
+    fresh : bool
+        Whether no fit and no choice of a form has used it.
     """
 
     name: str
@@ -216,6 +224,7 @@ class MeasuredRun:
     workloads: dict[str, MeasuredWorkload]
     source: str
     licence: str
+    fresh: bool = False
 
     def __getitem__(self, name: str) -> MeasuredWorkload:
         if name not in self.workloads:
@@ -269,6 +278,11 @@ def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
 
 def all_runs() -> dict[str, MeasuredRun]:
     """Return the runs of every folder that comes with the project."""
+    return earlier_runs() | load_runs(H200_FRESH)
+
+
+def earlier_runs() -> dict[str, MeasuredRun]:
+    """Return the runs that a fit may use."""
     return load_runs(H200) | load_runs(H200_MORE)
 
 
@@ -292,7 +306,8 @@ def _run(name: str, index: _Index, parts: Parts, marks: pd.DataFrame, folder: Pa
     scenario = load_scenario(folder / "scenarios" / f"{name}.toml")
     if index.host_slowness != 1.0:
         scenario = scenario.changed({"engine.host_slowness": index.host_slowness})
-    return MeasuredRun(name + index.suffix, scenario, workloads, index.source, index.licence)
+    origin = index.source, index.licence, index.fresh
+    return MeasuredRun(name + index.suffix, scenario, workloads, *origin)
 
 
 def _workload(run: str, name: str, index: _Index, parts: Parts, folder: Path) -> MeasuredWorkload:

@@ -24,6 +24,8 @@ SHOWN = (
     "energy_j",
 )
 
+FRESH = "Runs committed before they were predicted; no fit and no choice of a form used them."
+
 
 def one_workload(serving: pd.DataFrame) -> TextTable:
     """Return predicted, measured and error of every figure of one workload."""
@@ -46,7 +48,10 @@ def tables(found: Validation) -> list[TextTable]:
     """Return every table of a validation, the most telling first."""
     out = [one_workload(found.serving)] if len(found.pairs) == 1 and len(found.serving) else []
     if len(found.pairs) > 1:
-        out += [_medians(found), _workloads(found)]
+        out += [_medians(found.medians, "Serving, medians", "Open-loop workloads.")]
+        if len(found.fresh_medians) and not all(run.fresh for run, _ in found.pairs):
+            out.append(_medians(found.fresh_medians, "Serving, medians of fresh runs", FRESH))
+        out.append(_workloads(found))
     made: list[tuple[pd.DataFrame, Callable[[], TextTable]]] = [
         (found.steps, lambda: _steps(found)),
         (found.regions, lambda: _regions(found)),
@@ -61,7 +66,7 @@ def tables(found: Validation) -> list[TextTable]:
     return out + [make() for table, make in made if len(table)]
 
 
-def _medians(found: Validation) -> TextTable:
+def _medians(table: pd.DataFrame, title: str, about: str) -> TextTable:
     rows = [
         [
             METRICS[str(row["metric"])].label,
@@ -72,11 +77,10 @@ def _medians(found: Validation) -> TextTable:
             percent(row["limit"], sign=False),
             percent(row["rival"], sign=False),
         ]
-        for row in found.medians.to_dict("records")
+        for row in table.to_dict("records")
     ]
     columns = ["figure", "workloads", "signed", "median |error|", "worst", "limit", "AISimulate"]
-    about = f"Open-loop workloads. Last column: {limits().rival}."
-    return TextTable("Serving, medians", about, columns, rows)
+    return TextTable(title, f"{about} Last column: {limits().rival}.", columns, rows)
 
 
 def _workloads(found: Validation) -> TextTable:

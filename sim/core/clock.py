@@ -177,6 +177,7 @@ def gpu_s(
     context: float,
     squares: float,
     logits: int,
+    prompt: int,
 ) -> float:
     """Return GPU seconds of a step at the power cap: the sum of its kernels.
 
@@ -192,8 +193,10 @@ def gpu_s(
         Decoding sequences, the sum of their contexts [token], and of the squares of these.
     logits : int
         Sequences that need output logits.
+    prompt : int
+        Prompt tokens among those computed.
     """
-    decode = decode_attention_s(tables, decodes, context, squares, tokens - decodes)
+    decode = decode_attention_s(tables, decodes, context, squares, prompt)
     shared = tables.shared_s[min(tokens, tables.shared_s.size - 1)]
     linear = tables.linear_s[spread_tokens] + shared
     return linear + tables.head_s[logits] + prefill_attention + decode
@@ -312,7 +315,7 @@ def run_step(
     host, launch = dispatch_s(state, knobs, own_tokens, prefill_tokens > 0)
     prefill_attention /= spread_over(knobs, prefill_tokens, prefills)
     table_s = gpu_s(
-        tables, tokens, even, prefill_attention, decodes, context, squares, logits
+        tables, tokens, even, prefill_attention, decodes, context, squares, logits, prefill_tokens
     ) * _throttle(state, knobs)
     table_s += state.extra_s
     if launch == PIECEWISE:

@@ -1,5 +1,6 @@
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -313,3 +314,29 @@ def test_traces_shipped_are_reproduced(kernels):
         error = np.concatenate(predicted) / pd.concat(measured) - 1
         medians[name] = float(error.abs().median())
     assert max(medians.values()) < 0.025, medians
+
+
+def test_an_8_bit_cache_loses_its_gain_beside_a_prompt(kernels):
+    # measured: 400 decodes at 1,000 tokens take 462.4 us of a call with 512 prompt tokens and
+    # 367.3 us alone; with a bf16 cache 443.8 and 429.0 us.
+    beside = kernels.attention_beside(400, 1000, 512, *HEADS, "fp8")
+    alone = kernels.attention_decode(400, 1000, *HEADS, "fp8")
+    assert float(beside) == pytest.approx(462.4e-6, rel=0.05)
+    assert float(beside / alone) == pytest.approx(1.26, abs=0.06)
+    wide = [kernels.attention_beside(400, 1000, 512, *HEADS)]
+    assert wide == [kernels.attention_decode(400, 1000, *HEADS)]
+
+
+def test_decoding_beside_long_contexts_of_a_prompt_was_not_fitted_and_comes_close(kernels):
+    folder = Path(__file__).parents[2] / "hardware/data/traces/h200-sxm-mixed"
+    table = pd.read_csv(folder / "attention_mixed_fp8.csv").query("kv_dtype == 'fp8' and past > 0")
+    table = table[table["spread"] == "uniform"]
+    by = ["n_heads", "chunk"]
+    alone = table[table["decodes"] == 0][[*by, "us"]]
+    both = table[table["decodes"] > 0].merge(alone, on=by, suffixes=("", "_alone"))
+    shape = [both[name].to_numpy() for name in ("decodes", "context", "chunk")]
+    predicted = kernels.attention_beside(*shape, *HEADS, "fp8") * 1e6
+    errors = (predicted + both["us_alone"]) / both["us"] - 1
+    assert len(both) == 60
+    assert errors.abs().median() < 0.03
+    assert errors.abs().quantile(0.9) < 0.08

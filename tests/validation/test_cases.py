@@ -6,8 +6,16 @@ import pytest
 
 from formats import InputError
 from sim.cli import run
-from validation.cases import COLUMNS, Selection, fitted_on, kernel_errors, select, validate
-from validation.measured import load_runs
+from validation.cases import (
+    COLUMNS,
+    Selection,
+    Validation,
+    fitted_on,
+    kernel_errors,
+    select,
+    validate,
+)
+from validation.measured import H200_FRESH, all_runs, earlier_runs, load_runs
 from validation.regions import by_region, capacity_per_s, load_of, region
 from validation.report import report_html
 from validation.words import markdown, percent, tables
@@ -21,7 +29,7 @@ def one():
 
 
 def test_a_selection_is_a_run_a_workload_or_everything():
-    assert len(select(Selection())) == 64
+    assert len(select(Selection())) == 79
     assert len(select(Selection("llama8b_small"))) == 3
     assert [(r.name, w.name) for r, w in select(Selection(RUN, SHORT))] == [(RUN, SHORT)]
     found = select(Selection(None, "conv_r24"))
@@ -181,3 +189,20 @@ def test_command_as_json(tmp_path, capfd):
 def test_command_refuses_unknown_runs(capfd):
     assert run(["validate", "--run", "nonsense"]) == 2
     assert "no measured run named 'nonsense'" in capfd.readouterr().err
+
+
+def test_fresh_runs_stand_apart_and_train_nothing():
+    fresh = [run for run in all_runs().values() if run.fresh]
+    assert [run.name for run in fresh] == [
+        "llama8b_fp8_fresh",
+        "llama8b_bf16_fresh",
+        "llama3b_bf16_fresh",
+    ]
+    assert not {run.name for run in fresh} & set(earlier_runs())
+    assert not {run.name for run in fresh} & {name for name, _ in fitted_on()}
+    new = load_runs(H200_FRESH)["llama8b_fp8_fresh"]
+    row = {"metric": "e2e_mean_s", "kind": "open", "run": "a", "workload": "w", "error": 0.02}
+    serving = pd.DataFrame([row, row | {"run": new.name, "error": 0.2}])
+    found = Validation(Selection(), [(new, new["conv_r12"])], serving, pd.DataFrame())
+    assert found.medians["median"].tolist() == [0.02]
+    assert found.fresh_medians["median"].tolist() == [0.2]

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from formats import InputError, did_you_mean
 from hardware.kernels_attention_times import AttentionTimes
-from hardware.kernels_chip import Array
+from hardware.kernels_chip import Array, GemmType
 from hardware.kernels_experts import inclusion, touched_experts
 from hardware.kernels_families import BYTES_PER_ELEMENT, FAMILIES
 from hardware.kernels_forms import GEMM_TYPES
@@ -30,6 +30,7 @@ class KernelModel(AttentionTimes):
         dtype: str,
         weight_bytes: float | None = None,
         activation_bytes: float | None = None,
+        output_bytes: float | None = None,
     ) -> Array:
         """Return the time of a linear layer Y[m,n] = X[m,k] W[n,k]^T [s].
 
@@ -46,6 +47,8 @@ class KernelModel(AttentionTimes):
             Bytes of a weight, where other than usual for the type (scales of smaller groups).
         activation_bytes : float, optional
             Bytes of an input that memory moves, where other than usual (overlapping windows).
+        output_bytes : float, optional
+            Bytes of an output, where other than usual (narrowed as it is written).
 
         Raises
         ------
@@ -61,8 +64,9 @@ class KernelModel(AttentionTimes):
             usual,
             weight=weight_bytes or usual.weight,
             activation=activation_bytes or usual.activation,
+            output=output_bytes or usual.output,
         )
-        if _alike(kind.weight, usual.weight) and _alike(kind.activation, usual.activation):
+        if _alike(kind, usual):
             return seconds
         form = partial(FAMILIES[name].form, kind=kind)  # type: ignore[call-arg]
         shape, fitted = FAMILIES[name].shape(m, n, k), self._fit(name).coefficients
@@ -134,5 +138,7 @@ class KernelModel(AttentionTimes):
         return found["graph_s" if graph else "eager_s"]
 
 
-def _alike(a: float, b: float) -> bool:
-    return abs(a / b - 1) < 1e-3
+def _alike(a: GemmType, b: GemmType) -> bool:
+    """Return whether two types move the same bytes, to a thousandth."""
+    pairs = ((a.weight, b.weight), (a.activation, b.activation), (a.output, b.output))
+    return all(abs(x / y - 1) < 1e-3 for x, y in pairs)

@@ -103,6 +103,7 @@ class Drafting:
             "draft_flops": steps.draft_flops(),
             "draft_bytes": weights,
             "draft_kv_bytes": kv,
+            "in_step": rules.source == "free",
             "draft_seed": int(stream(seed, "speculation").integers(1 << 62)),
         }
 

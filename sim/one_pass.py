@@ -90,9 +90,9 @@ class OperatorSteps:
             return np.asarray(op.count * np.maximum(self.kernels.copy(moved, "hbm"), compute))
         rows = samples * op.rows * (1 if op.stored else op.groups)
         share = op.inputs / (op.rows * op.k * (1 if op.stored else op.groups))
-        own = GEMM_TYPES[self.word].activation * min(share, 1.0)
-        product = self.kernels.gemm(rows, op.n, op.k, self.word, activation_bytes=own)
-        return np.asarray(op.count * product)
+        own = GEMM_TYPES[self.word].activation * share
+        sizes = {"activation_bytes": own, "output_bytes": element}
+        return np.asarray(op.count * self.kernels.gemm(rows, op.n, op.k, self.word, **sizes))
 
     def _vector_flops_per_s(self) -> float:
         peaks = self.kernels.chip.peaks

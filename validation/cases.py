@@ -21,6 +21,7 @@ from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_ru
 from validation.published import absent, stored
 from validation.regions import by_region, load_of
 from validation.serving import compare, limits, medians, replay
+from validation.speculation import speculation_errors, speculation_rows
 from validation.steps import judge_workload, summarise
 from validation.theory import check_theory
 
@@ -87,6 +88,8 @@ class Validation:
         `validation.steps.judge_workload` of every workload: one row per step and window.
     results : dict
         (run, workload) -> its simulations.
+    speculation : DataFrame
+        `validation.speculation.speculation_errors`; empty for a single run.
     kernels, theory, regions : DataFrame
         Errors of kernel times on held-out shapes, queues, loads; empty for a single run.
     transfer, published, absent : DataFrame
@@ -106,6 +109,7 @@ class Validation:
     results: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
     kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
     theory: pd.DataFrame = field(default_factory=pd.DataFrame)
+    speculation: pd.DataFrame = field(default_factory=pd.DataFrame)
     regions: pd.DataFrame = field(default_factory=pd.DataFrame)
     transfer: pd.DataFrame = field(default_factory=pd.DataFrame)
     published: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -136,6 +140,7 @@ class Validation:
     def table(self) -> pd.DataFrame:
         """Return all cases in one form, columns `COLUMNS`."""
         parts = [_serving_rows(self), _step_rows(self), _kernel_rows(self), _theory_rows(self)]
+        parts.append(speculation_rows(self.speculation))
         parts += [transfer_rows(self.transfer), published_rows(self.published)]
         parts.append(fleet_rows(self.fleets))
         return pd.concat([p for p in parts if len(p)], ignore_index=True)[list(COLUMNS)]
@@ -199,6 +204,7 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         out.regions = by_region(out.serving, loads)
         out.kernels = kernel_errors()
         out.theory = check_theory()
+        out.speculation = speculation_errors(selection.seeds)
         out.transfer, out.published, out.absent = transfer_errors(), stored(), absent()
         out.fleets, out.splits = fleet_errors(), splits()
     return out

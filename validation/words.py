@@ -13,6 +13,11 @@ from validation.words_kept import absent_table, published_table, transfer_table
 
 __all__ = ["TextTable", "markdown", "one_workload", "percent", "tables"]
 
+WORDS_OF_DRAFTS = {
+    "tpot_mean_s": "TPOT mean",
+    "e2e_mean_s": "E2E mean",
+    "step_s": "decode step to the next",
+}
 SHOWN = (
     "ttft_p50_s",
     "ttft_mean_s",
@@ -62,6 +67,7 @@ def tables(found: Validation) -> list[TextTable]:
         (found.splits, lambda: split_table(found.splits)),
         (found.absent, lambda: absent_table(found.absent)),
         (found.theory, lambda: _theory(found)),
+        (found.speculation, lambda: _speculation(found)),
     ]
     return out + [make() for table, make in made if len(table)]
 
@@ -153,6 +159,23 @@ def _kernels(found: Validation) -> TextTable:
     columns = ["accelerator", "family", "held out", "median |error|", "p90", LIMIT]
     about = "Kernel times of shapes that the fit did not see; last columns: simpler ways."
     return TextTable(KERNELS, about, [*columns, *map(str, methods)], rows)
+
+
+def _speculation(found: Validation) -> TextTable:
+    rows = [
+        [
+            str(row["run"]),
+            str(row["workload"]),
+            WORDS_OF_DRAFTS[str(row["figure"])],
+            readable(row["predicted"], "s"),
+            readable(row["measured"], "s"),
+            percent(row["error"]),
+        ]
+        for row in found.speculation.to_dict("records")
+    ]
+    about = "Prompt lookup on an H200: acceptance as measured, times as predicted; nothing fitted."
+    columns = ["run", "workload", "figure", "predicted", "measured", "error"]
+    return TextTable("Speculation", about, columns, rows)
 
 
 def _theory(found: Validation) -> TextTable:

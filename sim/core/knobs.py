@@ -62,6 +62,7 @@ KNOBS = np.dtype(
         ("draft_bytes", "f8"),  # weights read by a pass
         ("draft_kv_bytes", "f8"),  # per token of context
         ("draft_seed", "u8"),
+        ("in_step", "i8"),  # 1: a step is formed when the output of the last one is known
         ("every_step", "i8"),  # 1: one row per step
         ("log_steps", "i8"),  # 0: keep no step log
         ("fuse", "i8"),  # 0: never take macro-steps

@@ -171,6 +171,16 @@ def _put_in_flight(state: Record, knobs: Record, lanes: Record) -> None:
 
 
 @compiled
+def _take_output(
+    state: Record, knobs: Record, pool: Record, requests: Record, lanes: Record
+) -> None:
+    """Wait for the step in flight and hand its tokens over, with no other step behind it."""
+    _deliver(state, knobs, pool, requests, lanes, state.gpu_end + knobs.visible_s)
+    state.in_flight = 0
+    state.n_flight = 0
+
+
+@compiled
 def _general_step(
     tables: StepTables,
     state: Record,
@@ -228,6 +238,8 @@ def _general_step(
         state.now = schedule_s + state.step_host_s
         steady = False
     _put_in_flight(state, knobs, lanes)
+    if knobs.in_step:
+        _take_output(state, knobs, pool, requests, lanes)
     return steady
 
 
@@ -254,9 +266,7 @@ def _idle(
     """With nothing to schedule, take the output in flight or wait; False when beyond `until`."""
     if not state.in_flight:
         return _wait(state, knobs, requests, lanes, until)
-    _deliver(state, knobs, pool, requests, lanes, state.gpu_end + knobs.visible_s)
-    state.in_flight = 0
-    state.n_flight = 0
+    _take_output(state, knobs, pool, requests, lanes)
     return True
 
 

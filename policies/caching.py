@@ -17,6 +17,12 @@ LinkRate = Annotated[
     Field(gt=0, le=1e14, description="rate of a fetch, none = the measured host link [byte/s]"),
 ]
 Latency = Annotated[float, Field(ge=0, le=10, description="time before the first byte [s]")]
+Premium = Annotated[
+    float, Field(ge=0, le=10, description="above the list price of a prompt token kept [1]")
+]
+Discount = Annotated[
+    float, Field(ge=0, le=1, description="off the list price of a prompt token found [1]")
+]
 Always = Annotated[
     bool, Field(description="fetch all that is there; false: only what computing takes longer for")
 ]
@@ -58,13 +64,22 @@ class PrefixLfu:
 @caching("prefix-ttl")
 @dataclass(frozen=True)
 class PrefixTtl:
-    """Hits live for a time after their last use. Use it for caches sold by time, as APIs do."""
+    """Hits live for a time after their last use. Use it for caches sold by time, as APIs do.
+
+    The default prices are those of Anthropic's five-minute cache (documentation of prompt caching:
+    writes at 1.25 times, reads at 0.1 times the price of input tokens); one hour is sold at a
+    write premium of 1.
+    """
 
     ttl_s: Ttl = 300.0
+    write_premium: Premium = 0.25
+    read_discount: Discount = 0.9
 
     def rules(self) -> CacheRules:
         """Return the rules of the cache."""
-        return CacheRules(ttl_s=self.ttl_s)
+        return CacheRules(
+            ttl_s=self.ttl_s, write_premium=self.write_premium, read_discount=self.read_discount
+        )
 
 
 @caching("cost-aware")

@@ -126,7 +126,7 @@ class OnlineFirst:
         if request.traffic_class != self.batch_class:
             return request.arrival_s
         due = self.deadline_s if isnan(request.deadline_s) else request.deadline_s
-        return request.arrival_s + max(due - self.margin_s, 0.0)
+        return request.arrival_s + self.rules().urgent_after_s(due)
 
     def rules(self) -> OrderRules:
         """Return the limits of the batch class."""

@@ -134,6 +134,9 @@ class CacheRules:
         Fetch whatever is there; otherwise only what computing would take longer for.
     fetch_beside : bool
         The step runs while its blocks are fetched layer by layer; otherwise it waits for them.
+    write_premium, read_discount : float
+        Of caches that are sold: more than the list price for a prompt token that is computed and
+        kept, less for one that is found [1].
     """
 
     prefix: bool = True
@@ -147,6 +150,8 @@ class CacheRules:
     ssd_latency_s: float = 0.0
     fetch_always: bool = False
     fetch_beside: bool = False
+    write_premium: float = 0.0
+    read_discount: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,8 @@ class OrderRules:
     background_deadline_s : float
         Deadline of background requests that have none of their own [s].
     background_margin_s : float
-        A background request counts as any other so long before its deadline [s].
+        A background request counts as any other so long before its deadline, or from half of the
+        time on where that is later [s].
     background_seqs : int
         Running background requests at most.
     background_tokens : int
@@ -182,6 +188,17 @@ class OrderRules:
     background_seqs: int = 1 << 30
     background_tokens: int = 1 << 30
     background_free: float = 0.0
+
+    def urgent_after_s(self, due_s: float) -> float:
+        """Return when a background request due so long after arrival counts as any other [s].
+
+        Examples
+        --------
+        >>> rules = OrderRules(background_margin_s=3600.0)
+        >>> rules.urgent_after_s(86_400.0), rules.urgent_after_s(1800.0)
+        (82800.0, 900.0)
+        """
+        return max(due_s - self.background_margin_s, 0.5 * due_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ import pandas as pd
 from scipy import stats
 
 from formats import InputError
-from sim.metrics import by_group, summary
+from sim.metrics import by_group, metrics, summary
 from sim.scenario import Scenario
 from sim.simulation import Result, simulate, workload_requests
+from workloads.named import WorkloadSpec
 
-__all__ = ["COMPARED", "Comparison", "compare"]
+__all__ = ["COMPARED", "Comparison", "compare", "plain"]
 
 Progress = Callable[[float], None]
 # what the terminal and the page show first
@@ -35,10 +36,13 @@ COMPARED = (
     "output_tokens_per_s",
     "slo_attainment",
     "goodput_per_s",
+    "deadlines_met",
     "prefix_hit_tokens",
     "preemptions",
     "busy_share",
     "energy_per_output_token_j",
+    "rent_per_million_tokens_usd",
+    "prompt_price_share",
 )
 
 
@@ -83,7 +87,8 @@ def compare(
     Parameters
     ----------
     scenarios : sequence of Scenario
-        Two or more with the same workload; the first is the base.
+        Two or more with the same workload; the first is the base. Mixes may have more classes
+        after those that all share, which then get the same requests.
     replications : int
         Seeds, from that of the first scenario upwards; 2 or more.
     confidence : float
@@ -118,9 +123,12 @@ def compare(
     rows: list[dict[str, Any]] = []
     results: list[Result] = []
     for seed in range(scenarios[0].run.seed, scenarios[0].run.seed + replications):
-        drawn = workload_requests(scenarios[0].changed({"run.seed": seed}), base)
-        for name, scenario in zip(names, scenarios, strict=True):
-            result = simulate(scenario.changed({"run.seed": seed}), drawn, base)
+        seeded = [scenario.changed({"run.seed": seed}) for scenario in scenarios]
+        drawn = workload_requests(seeded[0], base)
+        for name, scenario in zip(names, seeded, strict=True):
+            same = scenario.workload == scenarios[0].workload
+            asked = drawn if same else workload_requests(scenario, base)
+            result = simulate(scenario, asked, base)
             figures = summary(result)
             rows.append({"scenario": name, "seed": seed} | _figures(figures))
             if len(results) < len(scenarios):
@@ -141,13 +149,22 @@ def _check(scenarios: Sequence[Scenario], replications: int, confidence: float) 
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence:g}", "--confidence", "between 0 and 1")
     for scenario in scenarios[1:]:
-        if scenario.workload != scenarios[0].workload:
+        if not _comparable(scenarios[0].workload, scenario.workload):
             raise InputError(
                 f"[workload] of {scenario.name!r} is not that of {scenarios[0].name!r}",
                 "compare",
-                "the same requests for all",
+                "the same requests for all, or a mix with more classes after the same ones",
                 "make the [workload] sections equal",
             )
+
+
+def _comparable(a: WorkloadSpec, b: WorkloadSpec) -> bool:
+    """Return whether the same seed gives both the same requests, but for classes at the end."""
+    if a == b:
+        return True
+    rest = [spec.model_copy(update={"mix": []}) for spec in (a, b)]
+    shared = zip(a.mix, b.mix, strict=False)
+    return bool(a.mix and b.mix) and rest[0] == rest[1] and all(x == y for x, y in shared)
 
 
 def _unique(names: Sequence[str]) -> list[str]:
@@ -164,21 +181,35 @@ def _unique(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _figures(figures: dict[str, object]) -> dict[str, float]:
-    numbers = {m.name: figures[m.name] for m in by_group() if figures.get(m.name) is not None}
-    return {name: float(value) for name, value in numbers.items()}  # type: ignore[arg-type]
+def _figures(figures: dict[str, Any]) -> dict[str, float]:
+    """Return every metric, and those of each class of traffic where there are several."""
+    numbers = {m.name: figures[m.name] for m in by_group()}
+    if len(figures["classes"]) > 1:
+        for kind, own in figures["classes"].items():
+            numbers |= {f"{kind}: {name}": value for name, value in own.items()}
+    return {name: float(value) for name, value in numbers.items() if value is not None}
+
+
+def plain(figure: str) -> str:
+    """Return the metric of a figure, which may be that of one class of traffic.
+
+    Examples
+    --------
+    >>> plain("batch: ttft_mean_s"), plain("ttft_mean_s")
+    ('ttft_mean_s', 'ttft_mean_s')
+    """
+    return figure.rsplit(": ", 1)[-1]
 
 
 def _differences(values: pd.DataFrame, names: list[str], confidence: float) -> pd.DataFrame:
-    metrics = [m for m in by_group() if m.name in values]
+    found = [str(name) for name in values.columns if name not in ("scenario", "seed")]
     by_name = {name: part.set_index("seed") for name, part in values.groupby("scenario")}
     rows = []
     for name in names[1:]:
-        for m in metrics:
-            paired = (by_name[names[0]][m.name], by_name[name][m.name])
-            rows.append(
-                {"scenario": name, "metric": m.name, "unit": m.unit} | _row(*paired, confidence)
-            )
+        for column in found:
+            paired = (by_name[names[0]][column], by_name[name][column])
+            head = {"scenario": name, "metric": column, "unit": metrics[plain(column)].unit}
+            rows.append(head | _row(*paired, confidence))
     return pd.DataFrame(rows)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from formats import atomic_write
 from sim import charts
-from sim.comparison import COMPARED, Comparison
+from sim.comparison import COMPARED, Comparison, plain
 from sim.metrics import metrics
 from sim.sweeping.page import Figure, Page, table_html, write_page
 from sim.units import readable
@@ -39,10 +39,10 @@ def comparison_rows(found: Comparison, scenario: str, every: bool = False) -> li
     rows = [
         _words(name, row)
         for name, row in _differences(found, scenario).items()
-        if np.isfinite(row["difference"]) and (every or name in COMPARED)
+        if np.isfinite(row["difference"]) and (every or plain(name) in COMPARED)
     ]
     order = {name: i for i, name in enumerate(COMPARED)}
-    return rows if every else sorted(rows, key=lambda row: order[row[0]])
+    return rows if every else sorted(rows, key=lambda row: order[plain(row[0])])
 
 
 def _differences(found: Comparison, scenario: str) -> dict[str, dict[str, float]]:
@@ -60,7 +60,7 @@ def _sure(row: dict[str, float]) -> bool:
 
 
 def _words(name: str, row: dict[str, float]) -> list[str]:
-    unit = metrics[name].unit
+    unit = metrics[plain(name)].unit
     low, high = (readable(row[k], unit) for k in ("low", "high"))
     return [
         name,

@@ -114,12 +114,17 @@ class Intake:
         requests["patience_s"][index] = arrival_s + self._wait_s[index]
         if requests["background"][index]:
             rules = order_rules(self._order)
-            wait = rules.background_deadline_s - rules.background_margin_s
-            requests["urgent_s"][index] = arrival_s + max(wait, 0.0)
+            due = self._due_s(index, rules.background_deadline_s)
+            requests["urgent_s"][index] = arrival_s + rules.urgent_after_s(due)
         if np.isfinite(self._door.client_rate_per_s):
             if requests["gate"][index] == Gate.REFUSED:
                 requests["gate"][index] = Gate.OPEN
             self._pass(index)
+
+    def _due_s(self, index: int, otherwise: float) -> float:
+        """Return the deadline of a request, counted from its arrival [s]."""
+        due = float(self.table["deadline_s"].iloc[index]) if "deadline_s" in self.table else np.nan
+        return otherwise if np.isnan(due) else due
 
     def _key(self, index: int, arrival_s: float) -> float:
         if getattr(self._order, "by_arrival", False):

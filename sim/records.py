@@ -13,7 +13,7 @@ from sim.replica import make_records
 
 __all__ = ["order_rules", "request_table", "step_table", "to_records", "with_second_stages"]
 
-PASSED_ON = ("request", "class", "client", "priority", "session", "model")
+PASSED_ON = ("request", "class", "client", "priority", "deadline_s", "session", "model")
 # column of requests.csv -> field of the records
 COUNTED = {
     "preemptions": "preemptions",
@@ -86,7 +86,7 @@ def _mark_background(
     if "deadline_s" in table:
         due = table["deadline_s"].fillna(rules.background_deadline_s).to_numpy(np.float64)
     requests["background"] = background
-    urgent = requests["arrival_s"] + np.maximum(due - rules.background_margin_s, 0.0)
+    urgent = requests["arrival_s"] + np.vectorize(rules.urgent_after_s, otypes=[float])(due)
     requests["urgent_s"] = np.where(background, urgent, np.inf)
 
 

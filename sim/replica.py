@@ -233,6 +233,7 @@ class Replica:
         waiting = lanes.waiting[: int(state["n_waiting"])]
         running = lanes.running[: int(state["n_running"])]
         lost = np.concatenate([running, waiting, inbox]).astype(np.int64)
+        self.count_waits()
         for name in LOST:
             state[name] = 0
         self.lanes.slots[:] = np.arange(lanes.slots.size)
@@ -244,6 +245,11 @@ class Replica:
         self.records.requests["slot"][lost] = -1
         self.records.requests["stored"][lost] = 0
         return lost
+
+    def count_waits(self) -> None:
+        """Book the waits for memory of requests that still wait; called once, at the end."""
+        waiting = self.lanes.waiting[: int(self.state["n_waiting"][0])]
+        self.records.requests["memory_wait_s"][waiting] += self.state["memory_blocked_s"][0]
 
     def _set_free(self) -> None:
         """Count all memory as free and nobody as waiting."""

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from formats import Quantity
 from hardware.kernels import load_kernels
 from sim import charts
+from sim.cache_curve import cache_curve
+from sim.charts_cache import cache_chart
 from sim.metrics import Observed, by_group, measure
 from sim.metrics.devices import peak_flops_per_s, peak_precision
 from sim.metrics.rates import limits as limits_of
@@ -138,8 +140,10 @@ def _figure(key: str, title: str, text: str) -> str:
 def _charts(seen: Observed, figures: Figures) -> dict[str, tuple[tuple[str, str], Any]]:
     """Return id -> ((title, what to see), chart), those that have something to show."""
     every = {**_latency_charts(seen), **_time_charts(seen), **_cause_charts(seen, figures)}
-    if not seen.logged:
-        every = {key: made for key, made in every.items() if key not in FROM_STEPS}
+    hidden = () if seen.logged else FROM_STEPS
+    if seen.result.asked is None:
+        hidden = (*hidden, "cache")
+    every = {key: made for key, made in every.items() if key not in hidden}
     return {key: (words, make()) for key, (words, make) in every.items()}
 
 
@@ -217,11 +221,23 @@ def _cause_charts(seen: Observed, figures: Figures) -> Makers:
             ("Roofline", "Steps under the roof of one accelerator (dashed)."),
             lambda: charts.roofline(seen.result.steps, peak_flops_per_s(seen), bandwidth),
         ),
+        "cache": (
+            (
+                "Prefix cache by size",
+                "Hit rate of an LRU cache of each size, in one pass; dashed: the KV pool.",
+            ),
+            lambda: cache_chart(cache_curve(seen.result), _pool_bytes(seen.result)),  # type: ignore[arg-type]
+        ),
         "gantt": (
             ("First requests", "Each bar is a request: waiting, prefill, decoding."),
             lambda: charts.request_gantt(seen.requests),
         ),
     }
+
+
+def _pool_bytes(result: Result) -> float:
+    made = result.deployment
+    return made.plan.block * float(made.knobs["num_blocks"][0]) * made.parallel.accelerators
 
 
 def _metric_rows(figures: Figures) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from formats import InputError
+from sim.cache_curve import cache_curve
 from sim.chrome_trace import chrome_trace
 from sim.metrics import summary
 from sim.simulation import Result
@@ -74,6 +75,9 @@ def write_results(
     check_target(folder)
     texts = dict(extra or {})
     texts["summary.json"] = json_text(summary(result))
+    curve = cache_curve(result)
+    if curve is not None:
+        texts["cache.csv"] = curve.to_csv(index=False, lineterminator="\n")
     texts["scenario.toml"] = scenario_toml(result.scenario)
     rows = len(result.requests) + len(result.steps)
     with _whole_folder(folder) as new:

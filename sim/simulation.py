@@ -51,6 +51,8 @@ class Result:
         Pools, events of replicas, hand-offs.
     deployments : list of Deployment
         Of every replica, by number; `deployment` is that of the first pool.
+    asked : DataFrame or None
+        The requests as they came, where prompts share something.
     """
 
     scenario: Scenario
@@ -62,6 +64,7 @@ class Result:
     wall_s: float = field(default=0.0, compare=False)
     fleet: Outcome | None = None
     deployments: list[Deployment] = field(default_factory=list)
+    asked: pd.DataFrame | None = field(default=None, compare=False, repr=False)
 
 
 def simulate(
@@ -121,6 +124,7 @@ def simulate(
         time.process_time() - start,
         served.outcome,
         [made[name] for name in served.outcome.pools],
+        table if "hash_ids" in table or "prefix_tokens" in table else None,
     )
 
 

@@ -1,5 +1,6 @@
 """What ``list`` and ``show`` know: kinds of entries, their rows, and where an entry stands."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -158,8 +159,21 @@ def _policy_entry(axis: str, name: str) -> PolicyEntry:
     return PolicyEntry(axis, name, registry.summary(name), parameters)
 
 
+def _in_short(parameter: Row) -> str:
+    """Return name, default and unit of a parameter.
+
+    Examples
+    --------
+    >>> _in_short({"parameter": "ttl_s", "default": "300.0", "what": "time to live [s]"})
+    'ttl_s = 300.0 s'
+    """
+    unit = re.search(r"\[([^\]]*)\]$", str(parameter["what"]))
+    words = [parameter["parameter"], "=", parameter["default"]]
+    return " ".join(map(str, words + ([unit[1]] if unit and unit[1] != "1" else [])))
+
+
 def _policy(name: str, policy: PolicyEntry) -> Row:
-    keys = ", ".join(str(p["parameter"]) for p in policy.parameters)
+    keys = ", ".join(map(_in_short, policy.parameters))
     return {
         "axis": policy.axis,
         "policy": policy.name,

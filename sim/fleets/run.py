@@ -270,3 +270,5 @@ def _finish(fleet: Fleet, progress: Progress | None) -> None:
         fleet.crew.advance(running, min(until, fleet.horizon_s))
         progress(_share_ended(fleet))
     fleet.crew.advance(running, fleet.horizon_s)
+    for replica in fleet.crew.replicas:
+        replica.count_waits()

@@ -3,7 +3,18 @@
 Lists on the command line, the table of the report and the page follow from the registry.
 """
 
-from sim.metrics import devices, drafting, energy, fleet, latency, queueing, rates, reuse, waits
+from sim.metrics import (
+    devices,
+    drafting,
+    energy,
+    fleet,
+    latency,
+    money,
+    queueing,
+    rates,
+    reuse,
+    waits,
+)
 from sim.metrics.base import Metric, Observed, distribution, metric, metrics, weighted_percentile
 from sim.metrics.summary import by_group, measure, metric_table, summary
 from sim.metrics.window import Window, mser, observation_window
@@ -23,6 +34,7 @@ __all__ = [
     "metric",
     "metric_table",
     "metrics",
+    "money",
     "mser",
     "observation_window",
     "queueing",

@@ -74,6 +74,19 @@ def overtaken_max(seen: Observed) -> Value:
     return int(counts.max())
 
 
+@metric("deadlines_met", "1", "share of requests with a deadline that were done by then", "run")
+def deadlines_met(seen: Observed) -> Value:
+    """Return finished within `deadline_s` after arrival, of those that have one; None without."""
+    due = seen.column("deadline_s")
+    due = np.where(due > 0, due, np.nan)
+    asked = np.isfinite(due)
+    if not asked.any():
+        return None
+    done = (seen.requests["status"] == "finished").to_numpy()
+    took = seen.column("finish_s") - seen.column("arrival_s")
+    return float((done & (took <= due))[asked].mean())
+
+
 def client_service(seen: Observed) -> Floats:
     """Return the tokens served to each client: computed prompts and outputs, shape (clients,)."""
     table = seen.requests

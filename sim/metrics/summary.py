@@ -14,7 +14,7 @@ __all__ = ["SCHEMA_VERSION", "by_group", "measure", "metric_table", "summary"]
 
 SCHEMA_VERSION = 1
 DIGITS = 9  # significant digits of a figure
-OF_A_CLASS = ("ttft_", "tpot_", "e2e_", "slo_", "goodput_")
+OF_A_CLASS = ("ttft_", "tpot_", "e2e_", "slo_", "goodput_", "output_tokens_per_s", "deadlines_")
 
 
 def measure(seen: Observed) -> dict[str, float | int | None]:

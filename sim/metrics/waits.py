@@ -27,8 +27,8 @@ WAITS = {
 def waits(seen: Observed) -> dict[str, float]:
     """Return seconds that requests spent in each wait, summed over requests [s].
 
-    The wait from arrival to the first batch is split by the step log: requests that wait although
-    a step has room for tokens and sequences lack KV blocks, the others wait in the queue. Host
+    Waits for memory are what the engine counted while the head of the queue lacked KV blocks, also
+    after a preemption; the rest of the wait from arrival to the first batch is queueing. Host
     time is what reaches the engine and the client outside the steps, plus the GPU's pauses inside
     a busy period times the requests that run. Recomputation is the repeated tokens at the rate of
     a full step, times the requests that run.
@@ -38,26 +38,14 @@ def waits(seen: Observed) -> dict[str, float]:
     ingest = seen.knob("ingest_s") + seen.knob("ingest_per_token_s") * seen.column("prompt_tokens")
     queue = np.maximum(admitted - seen.column("arrival_s") - ingest, 0.0)
     outside = (ingest + seen.knob("client_s")) * known
-    waited, blocked = float(queue[known].sum()), _blocked_share(seen)
+    memory = seen.column("memory_wait_s")
     return {
-        "queue": waited * (1.0 - blocked),
-        "memory": waited * blocked,
+        "queue": float(np.maximum(queue - memory, 0.0)[known].sum()),
+        "memory": float(memory[known].sum()),
         "host": float(outside.sum()) + _host_pauses(seen),
         "recompute": _recompute(seen),
         "transfer": float(seen.column("transfer_s").sum()),
     }
-
-
-def _blocked_share(seen: Observed) -> float:
-    """Return the share of waiting that is for KV blocks, from the step log [1]."""
-    if not seen.logged or seen.knob("hold"):
-        return 0.0
-    steps = seen.steps
-    room = steps["prefill_tokens"] + steps["decode_requests"] < seen.knob("max_num_batched_tokens")
-    blocked = room & (steps["running"] < seen.knob("max_num_seqs"))
-    waiting = steps["waiting"] * steps["span_s"] * steps["share"]
-    total = float(waiting.sum())
-    return float(waiting[blocked].sum()) / total if total else 0.0
 
 
 def _host_pauses(seen: Observed) -> float:

@@ -165,7 +165,7 @@ def test_batch_work_leaves_memory_free_and_takes_few_tokens():
 
 
 def test_batch_work_near_its_deadline_is_urgent():
-    """Deadline 40 s, margin 35 s: it counts as an online request that came at 5 s.
+    """Deadline 10 s, margin 5 s: it counts as an online request that came at 5 s.
 
     Before it stand those that came until then, ten of two seconds each.
     """
@@ -174,5 +174,5 @@ def test_batch_work_near_its_deadline_is_urgent():
     table = classes(table, "batch", *["online"] * 30)
     patient = alone(table, OnlineFirst(deadline_s=1000.0, margin_s=0.0))
     assert order(patient)[-1] == 0
-    urgent = alone(table, OnlineFirst(deadline_s=40.0, margin_s=35.0))
+    urgent = alone(table, OnlineFirst(deadline_s=10.0, margin_s=5.0))
     assert columns(urgent, "admitted_s")[0] == 20.0

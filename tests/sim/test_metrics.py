@@ -142,14 +142,12 @@ def test_energy_counts_every_accelerator_of_a_replica():
 
 def test_waits_and_effective_throughput_by_hand():
     knobs = deployment().knobs[0]
-    requests = TWO_AND_A_REJECT.assign(transfer_s=[0.0, 0.25, 0.0])
-    # A third request waits in the first row, for tokens: that step is full. One waits in the
-    # second, which is twice as long and has room for tokens and sequences: it waits for blocks.
+    requests = TWO_AND_A_REJECT.assign(transfer_s=[0.0, 0.25, 0.0], memory_wait_s=[0.0, 1.5, 0.0])
     steps = STEPS.assign(waiting=[1, 1, 0], prefill_tokens=[8192, 20, 0])
     found = waits(Observed.of(result_of(requests=requests, steps=steps)))
     ingest = 2 * knobs["ingest_s"] + 30 * knobs["ingest_per_token_s"]
-    assert found["queue"] == pytest.approx((3.0 - ingest) / 3)
-    assert found["memory"] == pytest.approx((3.0 - ingest) * 2 / 3)
+    assert found["queue"] == pytest.approx(3.0 - ingest - 1.5)
+    assert found["memory"] == 1.5
     assert found["transfer"] == 0.25
     # Rows last 1, 2 and 4 s, the GPU works 1, 1.5 and 4 s of them, with 2 running in the second.
     assert found["host"] == pytest.approx(0.5 * 2 + ingest + 2 * knobs["client_s"])

@@ -29,13 +29,16 @@ def open_page() -> Callable[..., AppTest]:
 def settle(app: AppTest, slot: str = "simulation") -> AppTest:
     """Run a page again until the jobs of a slot have ended."""
     key, end = f"jobs of {slot}", time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
+    while True:
         jobs = app.session_state[key] if key in app.session_state else {}  # noqa: SIM401
         if jobs and not any(job.running for job in jobs.values()):
             return app.run()
+        if time.monotonic() > end:
+            told = [f"{job.text} ({job.share:.0%}) {job.error}" for job in jobs.values()]
+            faults = [e.value for e in [*app.error, *app.exception]]
+            raise TimeoutError(f"{slot} not done within {PATIENCE_S} s: {told} {faults}")
         time.sleep(0.2)
         app.run()
-    raise TimeoutError(slot)
 
 
 def figures(app: AppTest) -> dict[str, str]:

@@ -29,6 +29,7 @@ Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "out" / "browser"
+FILE = 'input[type="file"]'
 TEXT = "return document.body.innerText"
 PATIENCE_S = 400  # the first run on a machine compiles the engine
 SMALL = Scenario(name="small", workload={"named": "chat", "duration_s": 20})
@@ -254,11 +255,12 @@ def test_an_upload_replaces_the_scenario_and_a_bad_one_harms_nothing(opened, tmp
     good.write_text('name = "uploaded"\n[hardware]\ntp = 2\n[workload]\nduration_s = 20\n')
     bad.write_text("[hardware]\ntpp = 2\n")
     press(opened, "Upload")
-    opened.find_element(By.CSS_SELECTOR, 'input[type="file"]').send_keys(str(bad))
+    until(opened, lambda: opened.find_elements(By.CSS_SELECTOR, FILE), "the place for a file")
+    opened.find_element(By.CSS_SELECTOR, FILE).send_keys(str(bad))
     page = opened.find_element(By.TAG_NAME, "body")
     until(opened, lambda: "tpp is not a known key" in page.text, "the fault is told")
     assert address(opened) == SMALL
-    opened.find_element(By.CSS_SELECTOR, 'input[type="file"]').send_keys(str(good))
+    opened.find_element(By.CSS_SELECTOR, FILE).send_keys(str(good))
     until(opened, lambda: address(opened).name == "uploaded", "upload taken over")
     assert address(opened).hardware.tp == 2
     assert console(opened) == []
@@ -295,9 +297,10 @@ def test_a_pin_stands_beside_the_changed_scenario(opened):
     press(opened, "Pin")
     move(opened, "replicas")
     opened.find_element(By.PARTIAL_LINK_TEXT, "Compare").click()
-    text = until(opened, lambda: "compare" in opened.current_url, "the page Compare")
-    assert "All were asked the same" in text
+    page = opened.find_element(By.TAG_NAME, "body")
+    text = until(opened, lambda: "All were asked the same" in page.text, "the comparison")
     assert "small (on this page)" in text
+    assert len(opened.find_elements(By.CSS_SELECTOR, '[data-testid="stVegaLiteChart"]')) == 6
     for width in (1280, 390):
         shoot(opened, "compare-two", width, "light")
     assert console(opened) == []

@@ -1,6 +1,7 @@
 """Every other page opens, and its inputs move its outputs."""
 
 import pytest
+from pydantic import BaseModel
 
 from sim.scenario import Scenario
 from tests.ui.conftest import settle
@@ -73,3 +74,13 @@ def test_the_catalog_lists_every_entry_with_sources(open_page):
     assert set(listed["id"]) == set(accelerators)
     assert (numbers["source"].str.len() > 2).all()
     assert set(numbers["kind"]) <= {"datasheet", "measured", "fitted", "assumption"}
+
+
+def test_every_section_of_a_scenario_has_controls(open_page):
+    app = open_page("roofline", LINK, **{"all settings": True})
+    assert not app.exception
+    assert not app.error
+    titles = {one.label.lower().replace(" ", "_") for one in app.expander}
+    nested = {name for name, _ in SMALL if isinstance(getattr(SMALL, name), BaseModel)}
+    named = {"slo": "objectives"}
+    assert {named.get(name, name) for name in nested} <= titles

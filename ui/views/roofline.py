@@ -8,10 +8,12 @@ from sim.charts_roofline import memory_bar, roofs, waterfall_bars
 from sim.deployment import Deployment
 from sim.exploring.operators import Load, memory_roofs, operators, peak_roofs
 from sim.exploring.waterfall import waterfall
+from sim.exploring.waterfall_page import waterfall_rows
 from sim.scenario import Scenario
 from sim.units import readable
 from ui import state
 from ui.frame import controls, follow, title
+from ui.jobs import Teller
 from ui.outcome import Outcome, quick, scenario_key
 from ui.theme import chart, fault, heading
 from ui.words import percent
@@ -21,6 +23,7 @@ __all__ = ["page"]
 
 BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 TOKENS = [128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072]
+CROWDS = [1, 4, 8, 16, 32, 64, 128]
 FIGURES = {
     "seconds": "accelerator time of an output token [ms]",
     "joules": "energy of an output token [J]",
@@ -160,31 +163,52 @@ def _held(outcome: Outcome) -> float:
 
 
 def _waterfall(scenario: Scenario) -> None:
-    """Draw what each optimisation brings at full load."""
+    """Draw what each optimisation brings while a queue is full."""
     heading("From naive to optimised")
-    way = str(st.session_state.get("way", "rented"))
-    key = scenario_key(scenario, way, "waterfall")
-    job = state.job("waterfall", key, lambda tell: waterfall(scenario, way=way))
-    job.wait(1.5)
-    if job.value is None:
-        follow("waterfall", job)
-        return
-    table: pd.DataFrame = job.value
-    figure = st.segmented_control(
+    left, right = st.columns([1, 1], vertical_alignment="bottom")
+    figure = left.segmented_control(
         "per output token",
         list(FIGURES),
         default="seconds",
         required=True,
         key="waterfall of",
         format_func=lambda name: {"seconds": "time", "joules": "energy", "usd": "cost"}[name],
-        label_visibility="collapsed",
     )
-    if table.empty or table[str(figure)].isna().all():
+    batch = right.select_slider(
+        "requests served at a time",
+        CROWDS,
+        32,
+        key="waterfall batch",
+        help="The crowd that waits is served so many at a time.",
+    )
+    way = str(st.session_state.get("way", "rented"))
+    key = scenario_key(scenario, way, "waterfall", str(batch))
+    job = state.job("waterfall", key, lambda tell: _climb(scenario, way, int(batch), tell))
+    job.wait(1.5)
+    if job.value is None:
+        follow("waterfall", job)
+        return
+    _bars(job.value, str(figure))
+
+
+def _climb(scenario: Scenario, way: str, batch: int, tell: Teller) -> pd.DataFrame:
+    words = "simulating one optimisation after the other"
+    tell(0.0, words)
+    return waterfall(scenario, way=way, batch=batch, progress=lambda share: tell(share, words))
+
+
+def _bars(table: pd.DataFrame, figure: str) -> None:
+    if table.empty or table[figure].isna().all():
         st.caption("No price is known for this accelerator.")
         return
-    table = table.assign(seconds=1e3 * table["seconds"])
-    chart(waterfall_bars(table, str(figure), FIGURES[str(figure)]), "waterfall", "Savings by step")
+    shown = table.assign(seconds=1e3 * table["seconds"])
+    chart(waterfall_bars(shown, figure, FIGURES[figure]), "waterfall", "Savings by step")
     st.caption(
-        "At full load of this workload, from the step tables; each row adds one step to those "
-        "above it. ÷ says by which factor a step divides the figure."
+        "Each row adds one step to those above it and is a simulation of its own, while a queue "
+        "is full. ÷ says by which factor a step divides the figure; what cannot be run is left out."
     )
+    with st.expander("As a table, with what is known about answers"):
+        rows = pd.DataFrame(waterfall_rows(table)).assign(answers=table["quality"].tolist())
+        heads = ["step", "ms/token", "saves [ms]", "J/token", "saves [J]", "USD/M", "saves [USD]"]
+        rows.columns = pd.Index([*heads, "answers"])
+        st.dataframe(rows, hide_index=True)

@@ -11,7 +11,7 @@ STYLE = """
 .stMainBlockContainer {padding-top: 4.2rem; padding-bottom: 3rem; max-width: 1500px;}
 .stMain h1 {font-size: 2rem; padding: 0;}
 .stMain h4 {font-size: 1.1rem; padding: .8rem 0 .3rem 0;}
-.st-key-cards {display: grid; grid-template-columns: repeat(auto-fill, minmax(9.4rem, 1fr));}
+.st-key-cards {display: grid; grid-template-columns: repeat(auto-fill, minmax(9.9rem, 1fr));}
 .st-key-cards > div {width: 100% !important;}
 .stMetric {padding: 0 !important; min-height: 6.2rem; width: 100% !important;}
 .stMetric > div {padding: .6rem .7rem !important;}

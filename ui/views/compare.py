@@ -176,7 +176,7 @@ def _table(found: Found) -> None:
     st.dataframe(
         pd.DataFrame.from_dict(rows, orient="index"),
         row_height=32,
-        height=35 + 33 * len(rows),
+        height=37 + 32 * len(rows),
         column_config={"_index": st.column_config.TextColumn("figure", width=150)},
     )
     st.caption(

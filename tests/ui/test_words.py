@@ -63,7 +63,7 @@ def test_a_workload_is_shown_by_controls_that_keep_all_of_it(content, source):
     [
         (Band(0.0451, 0.040, 0.050), "s", "45 ms", "40 to 50 ms"),
         (Band(0.0451, 0.0449, 0.0453), "s", "45.1 ms", "44.9 to 45.3 ms"),
-        (Band(1682.2, 1500, 1900), "token/s", "1,680 token/s", "1,500 to 1,900 token/s"),
+        (Band(1682.2, 1500, 1900), "token/s", "1,700 token/s", "1,500 to 1,900 token/s"),
         (Band(2_400.0, 2_000.0, 2_900.0), "W", "2.4 kW", "2.0 to 2.9 kW"),
         (Band(0.97, 0.8, 1.2), "1", "97 %", "80 to 100 %"),
         (Band(0.0, 0.0, 0.0), "1", "0 %", ""),

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sim.tuning.space import Space, word
 __all__ = ["mend", "open_study", "study_name", "worker", "works"]
 
 GRACE_S = 10  # a lock that is older was left behind by a kill [s]
+TRIES = 3  # to open a storage that other processes may be making
 LONGEST_S = 3600.0  # a trial of another machine that began earlier is given up [s]
 
 
@@ -71,16 +73,28 @@ def open_study(name: str, objectives: int, storage: str | Path | None) -> optuna
     try:
         if place is not None and "://" not in place:
             place = JournalStorage(_journal(Path(place)))
-        return optuna.create_study(
-            study_name=name,
-            storage=place,
-            directions=["minimize"] * objectives,
-            load_if_exists=True,
-        )
+        return _created(name, objectives, place)
     except Exception as error:
         what = f"the study cannot be opened: {type(error).__name__}: {error}"
         repair = "name another file or URL with --storage"
         raise InputError(what, str(storage), repair=repair) from None
+
+
+def _created(name: str, objectives: int, place: Any) -> optuna.Study:  # noqa: ANN401
+    """Return a study; tries again where another process makes the tables at the same time."""
+    for attempt in range(TRIES):
+        try:
+            return optuna.create_study(
+                study_name=name,
+                storage=place,
+                directions=["minimize"] * objectives,
+                load_if_exists=True,
+            )
+        except Exception:
+            if attempt == TRIES - 1 or "://" not in str(place):
+                raise
+            time.sleep(1.0 + attempt)
+    raise AssertionError("unreachable")
 
 
 def _journal(path: Path) -> JournalFileBackend:

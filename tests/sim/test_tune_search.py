@@ -275,6 +275,21 @@ def running(study, setting, **who):
     return trial.number
 
 
+def test_a_storage_that_another_process_makes_now_is_tried_again(tmp_path, monkeypatch):
+    create, calls = optuna.create_study, []
+
+    def busy(**options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("table studies already exists")
+        return create(**options)
+
+    monkeypatch.setattr(optuna, "create_study", busy)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert open_study("toy", 1, f"sqlite:///{tmp_path}/s.db").study_name == "toy"
+    assert len(calls) == 2
+
+
 def test_what_another_process_works_on_is_left_to_it():
     alone = searched(12)
     study = open_study("toy", 1, None)

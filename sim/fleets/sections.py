@@ -37,6 +37,7 @@ class PoolSection(_Section):
     dp: Ranks | None = Field(None, description="attention data-parallel ranks [rank]")
     ep: Ranks | None = Field(None, description="expert-parallel ranks [rank]")
     cp: Ranks | None = Field(None, description="context-parallel ranks [rank]")
+    power_cap_w: Positive | None = Field(None, description="limit per accelerator [W]")
     model: str | None = Field(None, description="model id, .toml or config.json")
     weights: str | None = Field(None, description="format of weights")
     kv: str | None = Field(None, description="format of the KV cache")
@@ -53,7 +54,7 @@ class PoolSection(_Section):
     def changes(self) -> dict[str, Any]:
         """Return the scenario's keys that this pool sets, dotted."""
         places = {
-            "hardware": ("accelerator", "tp", "pp", "dp", "ep", "cp"),
+            "hardware": ("accelerator", "tp", "pp", "dp", "ep", "cp", "power_cap_w"),
             "model": ("weights", "kv"),
             "engine": ("profile",),
             "policies": ("batching", "memory", "caching", "routing"),

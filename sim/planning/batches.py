@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from sim.planning.demand import Batch
 from sim.planning.load import WEEK_H, batch_part, batch_week
-from sim.planning.phases import Phases, phases
+from sim.planning.phases import Phases, phases, pool_names, rank_counts
 from sim.planning.ready import Ready
 from sim.planning.trial import mean_tokens
 from sim.scenario import Scenario
-from sim.simulation import simulate
+from sim.simulation import Result, simulate
 from workloads.named import Streams, make_requests
 
 __all__ = ["BatchRate", "batch_rate", "deadlines_met", "replicas_for_batches"]
@@ -37,8 +37,8 @@ class BatchRate:
         The class.
     rate_per_s : float
         Requests that leave it [request/s].
-    joules : float
-        Energy of a request beyond idle power [J].
+    pool_joules : dict of str to float
+        Energy of a request beyond idle power, by pool ("all" without pools) [J].
     phases : Phases
         Time and energy by cause, of all requests simulated.
     tokens : dict of str to float
@@ -47,7 +47,7 @@ class BatchRate:
 
     batch: Batch
     rate_per_s: float
-    joules: float
+    pool_joules: dict[str, float]
     phases: Phases
     tokens: dict[str, float]
 
@@ -93,12 +93,20 @@ def batch_rate(scenario: Scenario, batch: Batch, count: int, seed: int, ready: R
     ends = np.sort(result.requests["finish_s"].dropna().to_numpy(np.float64))
     first, last = int(0.2 * (ends.size - 1)), int(0.8 * (ends.size - 1))
     rate = (last - first) / max(ends[last] - ends[first], 1e-9)
-    ranks = scenario.hardware.accelerators / scenario.hardware.replicas
-    idle_w = float(result.deployment.knobs["idle_w"][0])
-    busy = float(result.totals["energy_j"].sum() - result.totals["idle_energy_j"].sum())
-    beyond = busy - idle_w * float(result.totals["busy_s"].sum())
     tokens = mean_tokens(result.requests)[batch.name]
-    return BatchRate(batch, float(rate), beyond * ranks / count, phases(result), tokens)
+    return BatchRate(batch, float(rate), _beyond_idle(result, count), phases(result), tokens)
+
+
+def _beyond_idle(result: Result, count: int) -> dict[str, float]:
+    """Return energy of a request beyond idle power, by pool [J]."""
+    totals = result.totals
+    idle = np.array([float(d.knobs["idle_w"][0]) for d in result.deployments])
+    busy = totals["energy_j"] - totals["idle_energy_j"] - idle * totals["busy_s"]
+    joules: dict[str, float] = {}
+    each = busy.to_numpy(np.float64) * rank_counts(result) / count
+    for name, value in zip(pool_names(result), each, strict=True):
+        joules[name] = joules.get(name, 0.0) + float(value)
+    return joules
 
 
 def deadlines_met(free: Floats, work: Sequence[Floats], deadlines_h: Sequence[float]) -> Ints:

@@ -7,7 +7,7 @@ Prompt work is spread evenly over all steps, memory is used in full, the clock i
 and the host at its fastest, so a real replica does not do better.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,14 @@ class Mix:
         Tokens.
     cached_share : float
         Share of prompt tokens that an unlimited prefix cache holds [0..1].
+    received : bool
+        Prompts come with their KV cache: they take memory and no time.
     """
 
     prompt: Floats
     output: Floats
     cached_share: float
+    received: bool = False
 
     @classmethod
     def of(cls, requests: pd.DataFrame, caching: bool) -> "Mix":
@@ -51,6 +54,23 @@ class Mix:
         """Return the mix with prompts and outputs longer by these factors."""
         longer = np.maximum(self.prompt * prompt, 1.0), np.maximum(self.output * output, 1.0)
         return Mix(*longer, self.cached_share)
+
+    def prompts(self) -> "Mix":
+        """Return what prefill replicas do of it: prompts and one token each."""
+        return replace(self, output=np.ones(self.output.size))
+
+    def outputs(self) -> "Mix":
+        """Return what decode replicas do of it: all tokens after the first."""
+        more = self.output > 1
+        if not more.any():
+            more = np.ones(more.size, dtype=bool)
+        rest = np.maximum(self.output[more] - 1.0, 1.0)
+        return replace(self, prompt=self.prompt[more], output=rest, received=True)
+
+    @property
+    def decode_share(self) -> float:
+        """Share of requests with more than one output token, above 0."""
+        return max(float((self.output > 1).mean()), 1.0 / self.output.size)
 
 
 def _on_grid(place: Floats, size: int) -> tuple[npt.NDArray[np.int64], Floats]:
@@ -129,16 +149,22 @@ class Bound:
             return float("inf")
         return float(np.interp(rate, self.rates, self.step_s))
 
+    def rate_at(self, tpot_s: float) -> float:
+        """Return the highest rate at which the mean time per output token may be as asked."""
+        allowed = self.rates[self.step_s <= tpot_s]
+        return float(allowed[-1]) if allowed.size else 0.0
+
     @classmethod
     def of(cls, deployment: Deployment, mix: Mix) -> "Bound":
         """Return the bound of a replica under a mix of requests."""
         tables, knobs = deployment.tables, deployment.knobs[0]
         fast = 1.0 - float(knobs["full_clock_gain"])
         output = float(mix.output.mean())
-        computed = float(mix.prompt.mean()) * (1.0 - mix.cached_share)
+        computed = 0.0 if mix.received else float(mix.prompt.mean()) * (1.0 - mix.cached_share)
         context = float((mix.output * (mix.prompt + mix.output / 2)).sum() / mix.output.sum())
         batch, limit = _batches(knobs, mix, computed / output)
-        attention = float(_prompt_attention_s(tables, mix, int(knobs["max_num_batched_tokens"])))
+        chunk = int(knobs["max_num_batched_tokens"])
+        attention = 0.0 if mix.received else _prompt_attention_s(tables, mix, chunk)
         tokens = batch * (1.0 + computed / output)
         step = _between(tables.linear_s, tokens) + batch / output * attention
         step = step + _between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
@@ -160,7 +186,8 @@ def _batches(knobs: np.void, mix: Mix, prompt_per_output: float) -> tuple[Floats
     """Return the batch sizes that memory and the engine's limits leave, and which one ends them."""
     pool = float(knobs["num_blocks"]) * float(knobs["block_size"])
     held = float((mix.output * (mix.prompt + mix.output / 2)).sum() / mix.output.sum())
-    private = held - mix.cached_share * float(mix.prompt.mean())
+    shared = 0.0 if mix.received else mix.cached_share
+    private = held - shared * float(mix.prompt.mean())
     most = {
         "memory": pool / max(private, 1.0),
         "sequences": float(knobs["max_num_seqs"]),

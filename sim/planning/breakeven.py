@@ -12,6 +12,8 @@ from hardware.economics import (
     owned_cost_per_hour,
 )
 from sim.planning.demand import QUARTERS_PER_YEAR
+from sim.planning.fleets import Fleet
+from sim.planning.money import Pricing
 from sim.planning.options import Option
 
 __all__ = ["BreakEven", "break_even"]
@@ -64,8 +66,21 @@ class BreakEven:
 
 
 def break_even(option: Option) -> BreakEven:
-    """Compare owning and renting an accelerator of a candidate, in the central world."""
-    site, own, rating = option.pricing.site, option.pricing.own, option.rating
+    """Compare owning and renting an accelerator of a candidate, in the central world.
+
+    Of two kinds of machines it is the mean over the accelerators of a unit.
+    """
+    kinds = list(zip(option.fleet.machines, option.pricing.machines, strict=True))
+    chips = np.array([fleet.candidate.accelerators for fleet, _ in kinds], dtype=np.float64)
+    each = np.array([_of_kind(fleet, prices) for fleet, prices in kinds])
+    owned, running, rent, share = (float(x) for x in chips @ each / chips.sum())
+    even = break_even_utilisation(owned, rent, running)
+    return BreakEven(owned, running, rent, even, share)
+
+
+def _of_kind(needed: Fleet, pricing: Pricing) -> tuple[float, float, float, float]:
+    """Return cost of having, running and renting an accelerator [money/h], and its use."""
+    site, own, rating = pricing.site, pricing.own, needed.rating
     candidate, node = rating.candidate, rating.candidate.node_spec()
     chips = candidate.node_accelerators
     per_watt_hour = site.pue * site.electricity_per_kwh / JOULES_PER_KWH * 3600.0
@@ -76,7 +91,7 @@ def break_even(option: Option) -> BreakEven:
         site.salvage_share * own.node / chips,
         site.maintenance_share,
     )
-    hosting = option.pricing.node_hosting(candidate) * QUARTERS_PER_YEAR / chips / HOURS_PER_YEAR
+    hosting = pricing.node_hosting(candidate) * QUARTERS_PER_YEAR / chips / HOURS_PER_YEAR
     idle = float(rating.power(0.0)) / candidate.accelerators
     busy = float(rating.power(rating.per_replica)) / candidate.accelerators
     around = around_idle = 0.0
@@ -85,9 +100,6 @@ def break_even(option: Option) -> BreakEven:
         around_idle = (node.overhead_idle_w or node.overhead_w).value / chips
     owned = fixed + hosting + (idle + around_idle) * per_watt_hour
     running = (busy - idle + around - around_idle) * per_watt_hour
-    needed = option.fleet
     used = np.minimum(needed.serving.mean(axis=2) + needed.batch_hours / 168.0, needed.replicas)
     share = float((used / np.maximum(needed.nodes * candidate.replicas_per_node, 1e-9)).mean())
-    return BreakEven(
-        owned, running, own.on_demand, break_even_utilisation(owned, own.on_demand, running), share
-    )
+    return owned, running, own.on_demand, share

@@ -25,31 +25,29 @@ def cap_curve(bench: Bench, rate: float, replicas: int) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per limit, from the highest: `share` of the TDP and `cap_w` per accelerator [W],
+        One row per limit, from the highest: `share` of the TDP and `cap_w` per accelerator (of the
+        first pool) [W],
         `watts` of a replica at the peak [W], `saturation_per_s` of a replica [request/s], energy
         per request at the peak [J], `spare` of the tightest objective and whether all are met.
     """
-    spec = bench.deployment.spec
-    own = bench.candidate.power_cap_w or spec.tdp_w
-    least = float(bench.deployment.knobs["idle_w"][0])
-    shares = [1.0, *(s for s in bench.search.caps if least < s * spec.tdp_w < own)]
-    rows = [_row(bench, rate, replicas, share) for share in sorted(set(shares), reverse=True)]
+    made = bench.deployments.values()
+    full = min((bench.candidate.power_cap_w or d.spec.tdp_w) / d.spec.tdp_w for d in made)
+    least = max(float(d.knobs["idle_w"][0]) / d.spec.tdp_w for d in made)
+    shares = [s for s in sorted(set(bench.search.caps), reverse=True) if least < s < full]
+    rows = [
+        _row(bench, rate, replicas, full, None),
+        *(_row(bench, rate, replicas, s, s) for s in shares),
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(bench: Bench, rate: float, replicas: int, share: float) -> list[float | bool]:
-    tdp = bench.deployment.spec.tdp_w
-    if share == 1.0:
-        cap = bench.candidate.power_cap_w or tdp
-        trial, most = bench.trial(rate, replicas), bench.saturation
-    else:
-        cap = share * tdp
-        trial, most = bench.trial(rate, replicas, cap), _saturation(bench, cap)
-    return [cap / tdp, cap, trial.watts, most, trial.watts / rate, _spare(trial), trial.met]
-
-
-def _saturation(bench: Bench, cap_w: float) -> float:
-    return bench.saturation_of(bench.scenario.changed({"hardware.power_cap_w": cap_w}))
+def _row(
+    bench: Bench, rate: float, replicas: int, share: float, limit: float | None
+) -> list[float | bool]:
+    trial = bench.trial(rate, replicas, limit)
+    most = bench.saturation if limit is None else bench.saturation_at(limit)
+    cap = share * bench.deployment.spec.tdp_w
+    return [share, cap, trial.watts, most, trial.watts / rate, _spare(trial), trial.met]
 
 
 def _spare(trial: Trial) -> float:

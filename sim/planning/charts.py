@@ -59,8 +59,7 @@ def cost_parts(result: PlanResult) -> alt.Chart:
 def fleet_growth(result: PlanResult) -> Chart:
     """Return nodes needed and nodes in service in each quarter of the best option."""
     plan = result.schedule
-    chips = result.best.rating.candidate.node_accelerators
-    parts = {"owned": plan["in_service"] * chips, "rented (mean)": plan["rented"]}
+    parts = {"owned": plan["owned"], "rented (mean)": plan["rented"]}
     data = pd.concat(
         [
             pd.DataFrame({"quarter": plan["quarter"], "what": k, "chips": v})

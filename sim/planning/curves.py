@@ -1,13 +1,12 @@
 """Curves of a replica: watts by load, and capacity by the lengths of its requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.interpolate import PchipInterpolator, RegularGridInterpolator
 
-from sim.deployment import Deployment
 from sim.planning.bound import Bound, Mix
 from sim.planning.trial import Trial
 
@@ -47,7 +46,9 @@ class PowerCurve:
         return np.asarray(PchipInterpolator(self.rates, self.watts)(within))
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], idle_w: float) -> "PowerCurve":
+    def of(
+        cls, trials: Sequence[Trial], idle_w: float, pools: Sequence[str] | None = None
+    ) -> "PowerCurve":
         """Return the curve through trials, idle at no load and never falling.
 
         Parameters
@@ -56,8 +57,18 @@ class PowerCurve:
             At any rates.
         idle_w : float
             Watts without work.
+        pools : sequence of str, optional
+            Names of the pools that count, none = all.
         """
-        points = sorted({(t.rate_per_s, t.watts) for t in trials})
+        points = sorted(
+            {
+                (
+                    t.rate_per_s,
+                    sum(w for n, w in t.pool_watts.items() if pools is None or n in pools),
+                )
+                for t in trials
+            }
+        )
         rates = np.array([0.0, *(p[0] for p in points)])
         watts = np.array([idle_w, *(p[1] for p in points)])
         return cls(rates, np.maximum.accumulate(watts))
@@ -85,8 +96,8 @@ class MixSurface:
         return np.asarray(np.exp(grid(at)))
 
     @classmethod
-    def of(cls, deployment: Deployment, mix: Mix) -> "MixSurface":
-        """Return the surface of a replica."""
-        most = [[Bound.of(deployment, mix.scaled(p, o)).most for o in FACTORS] for p in FACTORS]
+    def of(cls, bound: Callable[[Mix], Bound], mix: Mix) -> "MixSurface":
+        """Return the surface of a replica, from its bound at a mix of lengths."""
+        most = [[bound(mix.scaled(p, o)).most for o in FACTORS] for p in FACTORS]
         logs = np.log(np.array(most))
         return cls(logs - logs[1, 1])

@@ -7,7 +7,6 @@ import pandas as pd
 
 from hardware.economics import carbon_grams
 from sim.planning.demand import QUARTERS_PER_YEAR
-from sim.planning.fleets import node_power
 from sim.planning.options import Option
 from sim.planning.units import joules_per_token
 
@@ -43,10 +42,12 @@ def footprint(option: Option) -> Footprint:
     """Return energy and carbon of an option's fleet in the central world."""
     site, needed = option.pricing.site, option.fleet
     spares = option.pricing.file.service.spares
-    carried = np.asarray((needed.nodes - spares) * needed.candidate.replicas_per_node)
-    joules = float(needed.joules_of(needed.nodes, carried).sum())
+    joules = 0.0
+    for own in needed.machines:
+        carried = np.asarray((own.nodes - spares) * own.candidate.replicas_per_node)
+        joules += float(own.joules_of(own.nodes, carried).sum())
     years = needed.nodes.shape[1] / QUARTERS_PER_YEAR
-    chips = float(needed.nodes[0].mean()) * needed.candidate.node_accelerators
+    chips = float(needed.accelerators()[0].mean())
     making = chips * site.embodied_g * years / site.life_years
     grams = carbon_grams(joules, site.carbon_g_per_kwh, site.pue, making)
     tokens = sum(float(v.requests.sum()) * v.tokens["output"] for v in option.asked)
@@ -71,7 +72,7 @@ def day_power(option: Option) -> pd.DataFrame:
     """
     needed, site = option.fleet, option.pricing.file.site
     quarter = int(needed.peak_watts()[0].argmax())
-    busy = node_power(needed.rating, needed.nodes, needed.busiest)[0, quarter]
+    busy = needed.busy_watts()[0, quarter]
     days = needed.watts()[0, quarter].reshape(7, 24)
     return pd.DataFrame(
         {

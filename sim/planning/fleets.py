@@ -4,7 +4,9 @@ A world is a set of factors on the central assumptions. Arrays have the shape (S
 worlds, quarters, hours of the week.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,8 @@ class Worlds:
         On the capacity of a replica.
     electricity, price, rent : ndarray
         On the tariff, on purchase prices and on rents.
+    kinds : tuple of Worlds
+        The same as each kind of machines of a candidate sees it; empty with one kind.
     """
 
     demand: Floats
@@ -49,11 +53,29 @@ class Worlds:
     electricity: Floats
     price: Floats
     rent: Floats
+    kinds: tuple["Worlds", ...] = ()
 
     @classmethod
     def central(cls, count: int = 1) -> "Worlds":
         """Return worlds in which everything is as assumed."""
-        return cls(*(np.ones(count) for _ in fields(cls)))
+        names = [f.name for f in fields(cls) if f.name != "kinds"]
+        return cls.of({name: np.ones(count) for name in names})
+
+    @classmethod
+    def of(cls, factors: Mapping[str, Floats], kinds: tuple["Worlds", ...] = ()) -> "Worlds":
+        """Return worlds with these factors, by name."""
+        given: dict[str, Any] = dict(factors)
+        return cls(**given, kinds=kinds)
+
+    def part(self, rows: slice) -> "Worlds":
+        """Return some of the worlds."""
+        names = [f.name for f in fields(self) if f.name != "kinds"]
+        own = {name: getattr(self, name)[rows] for name in names}
+        return Worlds.of(own, tuple(kind.part(rows) for kind in self.kinds))
+
+    def of_kind(self, place: int) -> "Worlds":
+        """Return the worlds as one kind of machines sees them."""
+        return self.kinds[place] if self.kinds else self
 
     @property
     def count(self) -> int:
@@ -81,6 +103,8 @@ class Fleet:
         Needed without spares.
     nodes : ndarray of int, shape (S, Q)
         Nodes for them, with spare nodes.
+    kinds : tuple of Fleet
+        The same by kind of machines, where there are two; empty with one kind.
     """
 
     rating: Rating
@@ -90,6 +114,12 @@ class Fleet:
     batch_watts: Floats
     replicas: Ints
     nodes: Ints
+    kinds: tuple["Fleet", ...] = ()
+
+    @property
+    def machines(self) -> tuple["Fleet", ...]:
+        """The fleet by kind of machines; itself with one kind."""
+        return self.kinds or (self,)
 
     @property
     def candidate(self) -> Candidate:
@@ -98,11 +128,24 @@ class Fleet:
 
     def watts(self) -> Floats:
         """Return IT power of all nodes in each hour of a mean week, shape (S, Q, 168) [W]."""
-        return node_power(self.rating, self.nodes, self.serving) + self.batch_watts[:, :, None]
+        return self._power("serving") + self.batch_watts[:, :, None]
+
+    def busy_watts(self) -> Floats:
+        """Return IT power of traffic in a busy week, shape (S, Q, 168) [W]."""
+        return self._power("busiest")
+
+    def _power(self, week: str) -> Floats:
+        parts = [node_power(f.rating, f.nodes, getattr(f, week)) for f in self.machines]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def accelerators(self) -> Ints:
+        """Return the accelerators of all nodes, shape (S, Q)."""
+        parts = [f.nodes * f.candidate.node_accelerators for f in self.machines]
+        return np.asarray(np.sum(parts, axis=0))
 
     def peak_watts(self) -> Floats:
         """Return IT power in the busiest hour of a busy week, shape (S, Q) [W]."""
-        busy = node_power(self.rating, self.nodes, self.busiest).max(axis=2)
+        busy = self.busy_watts().max(axis=2)
         return np.asarray(np.maximum(busy, self.watts().max(axis=2)))
 
     def joules_of(self, nodes: Ints, carried: Floats) -> Floats:
@@ -148,9 +191,23 @@ def fleet(rating: Rating, load: Load, file: PlanFile, worlds: Worlds) -> Fleet:
     busiest = _replicas(rating, load.busy_rates(), 1.0, worlds) * slower[:, None, None]
     online = rating.replicas_needed(busiest.max(axis=2) * rating.per_replica)
     replicas, batch_hours = _with_batches(rating, file, worlds, slower, busiest, online)
-    nodes = _nodes(rating.candidate, replicas, file.service.spares)
-    batch_watts = _batch_watts(rating, file, worlds, slower)
-    return Fleet(rating, mean, busiest, batch_hours, batch_watts, replicas, nodes)
+    found = [
+        Fleet(
+            one,
+            mean,
+            busiest,
+            batch_hours,
+            _batch_watts(one, file, worlds, slower),
+            replicas,
+            _nodes(one.candidate, replicas, file.service.spares),
+        )
+        for one in rating.machines
+    ]
+    if len(found) == 1:
+        return found[0]
+    nodes = np.sum([f.nodes for f in found], axis=0)
+    watts = np.sum([f.batch_watts for f in found], axis=0)
+    return Fleet(rating, mean, busiest, batch_hours, watts, replicas, nodes, tuple(found))
 
 
 def _slower(rating: Rating, worlds: Worlds) -> Floats:
@@ -232,7 +289,8 @@ def node_power(rating: Rating, nodes: Ints, serving: Floats) -> Floats:
 
 
 def _batch_watts(rating: Rating, file: PlanFile, worlds: Worlds, slower: Floats) -> Floats:
-    """Return mean IT watts beyond idle that batch work adds, shape (S, Q)."""
+    """Return mean IT watts beyond idle that batch work adds on these machines, shape (S, Q)."""
+    names = {part.name for part in rating.candidate.parts} or {"all"}
     quarters = file.horizon.quarters
     factor = _growth(quarters, worlds, 0.5) * slower[:, None]
     watts = np.zeros((worlds.count, quarters))
@@ -240,5 +298,6 @@ def _batch_watts(rating: Rating, file: PlanFile, worlds: Worlds, slower: Floats)
         daily = one.batch.requests_per_day * growth_factors(
             one.batch.growth_per_year, quarters, 0.5
         )
-        watts = watts + factor * daily / 86_400.0 * one.joules
+        joules = sum(value for name, value in one.pool_joules.items() if name in names)
+        watts = watts + factor * daily / 86_400.0 * joules
     return watts

@@ -5,7 +5,8 @@ horizon shorter than their life does not charge them in full. Payments fall at t
 quarter and are discounted from there. Arrays have the shape (S, Q): worlds and quarters.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ from sim.planning.demand import QUARTERS_PER_YEAR
 from sim.planning.fleets import HOURS_PER_QUARTER, Fleet, Worlds
 from sim.planning.planfile import PlanFile
 from sim.planning.prices import CandidatePrices, SitePrices
-from sim.planning.supply import Acquisition, Candidate, node_watts
+from sim.planning.racks import node_watts
+from sim.planning.supply import Acquisition, Candidate
 
 __all__ = [
     "PARTS",
@@ -85,11 +87,25 @@ class Pricing:
         Rates and tariffs.
     own : CandidatePrices
         Prices of node and rents.
+    kinds : tuple of Pricing
+        The same of each kind of machines, where there are two; empty with one kind.
     """
 
     file: PlanFile
     site: SitePrices
     own: CandidatePrices
+    kinds: tuple["Pricing", ...] = ()
+
+    @classmethod
+    def of(cls, file: PlanFile, site: SitePrices, own: Sequence[CandidatePrices]) -> "Pricing":
+        """Return the pricing of a candidate, from the prices of each of its kinds of machines."""
+        each = tuple(cls(file, site, prices) for prices in own)
+        return each[0] if len(each) == 1 else replace(each[0], kinds=each)
+
+    @property
+    def machines(self) -> tuple["Pricing", ...]:
+        """The pricing of each kind of machines; itself with one kind."""
+        return self.kinds or (self,)
 
     def node_annuity(self) -> float:
         """Return the yearly payment for one node over its life [money/year]."""
@@ -187,12 +203,20 @@ class Bill:
         The machines.
     parts : dict of str to ndarray, shape (S, Q)
         Cost of each quarter by `PARTS` [money].
+    kinds : tuple of Bill
+        The same by kind of machines, where there are two; empty with one kind.
     """
 
     way: Acquisition
     base: float
     holding: Holding
     parts: dict[str, Floats]
+    kinds: tuple["Bill", ...] = ()
+
+    @property
+    def machines(self) -> tuple["Bill", ...]:
+        """The bill of each kind of machines; itself with one kind."""
+        return self.kinds or (self,)
 
     def total(self) -> Floats:
         """Return the cost of each quarter, shape (S, Q) [money]."""
@@ -222,6 +246,31 @@ def bill(
     base : float
         See `hold`.
     """
+    if not fleet.kinds:
+        return _bill_of_kind(way, fleet, pricing, worlds, base)
+    bills = [
+        _bill_of_kind(way, own, prices, worlds.of_kind(i), base)
+        for i, (own, prices) in enumerate(zip(fleet.kinds, pricing.kinds, strict=True))
+    ]
+    parts = {name: np.asarray(sum(b.parts[name] for b in bills)) for name in PARTS}
+    parts["staff"] = bills[0].parts["staff"]  # the same people
+    return Bill(way, base, _joined([b.holding for b in bills]), parts, tuple(bills))
+
+
+def _joined(held: Sequence[Holding]) -> Holding:
+    """Return the machines of all kinds together; replicas are carried where all kinds are there."""
+    return Holding(
+        np.asarray(sum(h.owned for h in held)),
+        np.asarray(sum(h.bought for h in held)),
+        np.asarray(sum(h.committed_h for h in held)),
+        np.asarray(sum(h.hourly_h for h in held)),
+        np.min([h.carried for h in held], axis=0),
+    )
+
+
+def _bill_of_kind(
+    way: Acquisition, fleet: Fleet, pricing: Pricing, worlds: Worlds, base: float
+) -> Bill:
     held = hold(way, fleet, pricing.file, base)
     site, own, money = pricing.site, pricing.own, pricing.file.money
     by_hour = own.spot if way == "spot" else own.on_demand
@@ -262,11 +311,17 @@ def cash_flows(bill: Bill, pricing: Pricing) -> Floats:
     ndarray, shape (Q + 1,)
         Of the first world [money].
     """
-    site, quarters = pricing.site, pricing.file.horizon.quarters
-    bought, factors = bill.holding.bought[0], pricing.price_factors()
-    flows = np.zeros(quarters + 1)
     running = bill.total()[0] - bill.parts["capital"][0]
-    flows[:quarters] -= running
+    flows = np.append(-running, 0.0)
+    for own, prices in zip(bill.machines, pricing.machines, strict=True):
+        flows += _machine_flows(own.holding.bought[0], prices)
+    return flows
+
+
+def _machine_flows(bought: Ints, pricing: Pricing) -> Floats:
+    """Return payments for nodes of one kind and what they are sold for, shape (Q + 1,) [money]."""
+    site, quarters = pricing.site, pricing.file.horizon.quarters
+    flows, factors = np.zeros(quarters + 1), pricing.price_factors()
     life = max(1, round(site.life_years * QUARTERS_PER_YEAR))
     for start in np.flatnonzero(bought):
         ready = np.arange(start, quarters, life)

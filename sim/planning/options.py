@@ -1,7 +1,7 @@
 """Every way to have every candidate, with its cost, and in how many worlds it is the cheapest."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -82,10 +82,10 @@ class Option:
         """Accelerators that may be had at once in each quarter, spares included, shape (Q,)."""
         candidate, file = self.rating.candidate, self.pricing.file
         if self.bill.way == "buy":
-            return np.asarray(self.fleet.nodes[0] * candidate.node_accelerators)
+            return np.asarray(self.fleet.accelerators()[0])
         spare = candidate.accelerators
         if self.bill.way == "buy+on-demand":
-            spare = candidate.node_accelerators
+            spare = sum(kind.node_accelerators for kind in candidate.kinds)
         return np.asarray(
             self.fleet.replicas[0] * candidate.accelerators + file.service.spares * spare
         )
@@ -146,8 +146,7 @@ def _option(
 
 def _chunks(worlds: Worlds) -> Iterator[Worlds]:
     for start in range(0, worlds.count, CHUNK):
-        part = slice(start, start + CHUNK)
-        yield Worlds(*(getattr(worlds, f.name)[part] for f in fields(Worlds)))
+        yield worlds.part(slice(start, start + CHUNK))
 
 
 def _costs(options: list[Option], load: Load, worlds: Worlds) -> tuple[Floats, Floats, Floats]:
@@ -178,10 +177,12 @@ def _present(option: Option, needed: Fleet, worlds: Worlds) -> Floats:
 
 def _carried(option: Option, needed: Fleet) -> npt.NDArray[np.bool_]:
     """Return in which worlds supply and site carry the fleet, shape (S,)."""
-    candidate, site = option.rating.candidate, option.pricing.file.site
+    site = option.pricing.file.site
     ok = np.ones(needed.nodes.shape[0], dtype=bool)
-    if candidate.offer.limit is not None:
-        ok &= needed.nodes.max(axis=1) * candidate.node_accelerators <= candidate.offer.limit
+    for own in needed.machines:
+        limit = own.candidate.offer.limit
+        if limit is not None:
+            ok &= own.nodes.max(axis=1) * own.candidate.node_accelerators <= limit
     if site.power_limit_w is not None:
         ok &= needed.peak_watts().max(axis=1) <= site.power_limit_w
     return ok
@@ -199,7 +200,7 @@ def doubts(options: list[Option], load: Load, sample: Sample) -> pd.DataFrame:
     """
     rows, costs = [], []
     for group in _by_candidate(options):
-        worlds = sample.worlds(group[0].rating.candidate.accelerator)
+        worlds = sample.worlds(_chips(group[0]))
         present, replicas, nodes = _costs(group, load, worlds)
         costs.append(present)
         sizes = {f"replicas_{k}": v for k, v in draw(replicas).items()}
@@ -229,6 +230,11 @@ def _by_candidate(options: list[Option]) -> list[list[Option]]:
     return list(groups.values())
 
 
+def _chips(option: Option) -> tuple[str, ...]:
+    """Return the accelerators of an option, one for each kind of machines."""
+    return tuple(kind.accelerator for kind in option.rating.candidate.kinds)
+
+
 def tornado(option: Option, load: Load, sample: Sample) -> pd.DataFrame:
     """Return what each factor alone does to the cost of an option.
 
@@ -238,12 +244,11 @@ def tornado(option: Option, load: Load, sample: Sample) -> pd.DataFrame:
         Columns factor, low, high (P10 and P90 of the factor), present_low, present_high (cost at
         each [money]), swing; the widest first.
     """
-    accelerator = option.rating.candidate.accelerator
-    worlds, names = one_at_a_time(sample, accelerator)
+    worlds, names = one_at_a_time(sample, _chips(option))
     needed = fleet(option.rating, load, option.pricing.file, worlds)
     cost = bill(option.bill.way, needed, option.pricing, worlds, option.bill.base)
     present = cost.present(option.pricing.site.discount_rate).reshape(-1, 2)
-    limits = np.array([sample.limits(name, accelerator) for name in names])
+    limits = np.array([sample.range_of(name, _chips(option)) for name in names])
     table = pd.DataFrame(
         {
             "factor": names,

@@ -90,7 +90,7 @@ def _orders(result: PlanResult) -> pd.DataFrame:
             "peak [requests/s]": plan["peak_per_s"].map("{:,.1f}".format),
             "replicas": plan["replicas"],
             "accelerators needed": plan["accelerators"],
-            "order now": plan["order"],
+            "order now": plan["order_of"],
             "become ready": plan["ready"],
             "owned": plan["in_service"],
             "rented accelerators": plan["rented"].map("{:,.1f}".format),

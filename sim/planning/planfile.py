@@ -7,8 +7,9 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from formats import read_toml
 from sim.planning.demand import Batch, Horizon, Served, Service, Traffic
+from sim.planning.racks import Racks
 from sim.planning.sections import Amount, Positive, Range, Section, Share
-from sim.planning.supply import CandidateSpec, Racks
+from sim.planning.supply import CandidateSpec
 
 __all__ = ["Money", "PlanFile", "Search", "Site", "Uncertainty", "load_plan"]
 

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from formats import InputError, check
 from sim.planning.load import Load
 from sim.planning.model_error import capacity_error
 from sim.planning.money import Pricing
 from sim.planning.options import Option, doubts, evaluate, tornado
 from sim.planning.planfile import PlanFile, load_plan
+from sim.planning.pooled import best_counts
 from sim.planning.prices import Ledger, SitePrices, api_prices, candidate_prices, note_power
 from sim.planning.rated import Fault, Rating
 from sim.planning.raters import fingerprint, rate_all
+from sim.planning.rating import Bench
 from sim.planning.result import PlanResult
 from sim.planning.schedule import purchase_plan
 from sim.planning.supply import Candidate, expand
@@ -63,10 +67,16 @@ def plan(
     """
     file, folder = _read(demand, base)
     tell = progress or (lambda _share, _text: None)
-    candidates, load = expand(file.candidates, file.model), Load.of(file, folder)
-    ledger = Ledger(file)
+    load, ledger = Load.of(file, folder), Ledger(file)
     site = SitePrices.of(ledger)
-    prices = [Pricing(file, site, candidate_prices(c, ledger)) for c in candidates]
+    candidates = [
+        settled(c, load, file, ledger) if c.unsettled else c
+        for c in expand(file.candidates, file.model)
+    ]
+    prices = [
+        Pricing.of(file, site, [candidate_prices(kind, ledger) for kind in c.kinds])
+        for c in candidates
+    ]
     known = {} if earlier is None else earlier.ratings
     ratings = rate_all(candidates, load, file, known, workers, lambda s, t: tell(RATED * s, t))
     options, faults = _options(candidates, ratings, load, prices)
@@ -91,6 +101,26 @@ def plan(
     )
     tell(1.0, "done")
     return result
+
+
+def settled(candidate: Candidate, load: Load, file: PlanFile, ledger: Ledger) -> Candidate:
+    """Return a candidate with the ratio of prefill to decode that, by the bound, costs least rent.
+
+    The requests are those of the plan's busiest hour. One that cannot be deployed, and batch work
+    alone, keep 1:1.
+    """
+    if not load.classes:
+        return candidate.with_counts((1, 1))
+    rates, _ = load.peak(np.ones(len(load.classes)))
+    shares, peak = rates / rates.sum(), float(rates.sum())
+    hourly = [candidate_prices(part.design, ledger).on_demand for part in candidate.parts]
+    bench = Bench(candidate.with_counts((1, 1)), load, file.search, shares)
+    try:
+        made, mix = bench.deployments, bench.mix
+        chosen = best_counts(candidate, made, mix, bench.tpot_s, hourly, peak)
+    except InputError:
+        chosen = (1, 1)
+    return candidate.with_counts(chosen)
 
 
 def _read(demand: PlanFile | Path | dict[str, Any], base: Path | None) -> tuple[PlanFile, Path]:
@@ -133,7 +163,7 @@ def _nothing_fits(options: list[Option], faults: dict[str, Fault]) -> InputError
 def _sample(file: PlanFile, ratings: list[Rating], ledger: Ledger) -> Sample:
     """Return the sampled worlds, the model's own error noted with its source."""
     limits = {}
-    for rating in ratings:
+    for rating in [one for whole in ratings for one in whole.machines]:
         chip = rating.candidate.accelerator
         error = capacity_error(rating.deployment.fidelity, rating.deployment.spec.kind)
         limits[chip] = file.uncertainty.model or error.limits

@@ -1,5 +1,6 @@
 """A candidate after its trials: capacity, watts, time and energy per token, and what limits it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,11 +9,13 @@ import pandas as pd
 
 from formats import InputError
 from sim.deployment import Deployment, deploy
+from sim.fleets.pool import pool_scenarios
 from sim.planning.batches import BatchRate, batch_rate
 from sim.planning.caps import COLUMNS, cap_curve
 from sim.planning.curves import MixSurface, PowerCurve
 from sim.planning.load import Load
 from sim.planning.planfile import PlanFile
+from sim.planning.pooled import unit_bound
 from sim.planning.rating import Bench, Capacity, class_work
 from sim.planning.ready import Ready
 from sim.planning.supply import Candidate
@@ -89,6 +92,9 @@ class Rating:
         See `cap_curve`.
     batches : tuple of BatchRate
         What one replica does of each batch class.
+    kinds : tuple of Rating
+        Where a unit has two kinds of machines: the rating as each kind sees it, with its own
+        candidate, deployment and watts. Empty with one kind.
     """
 
     candidate: Candidate
@@ -104,6 +110,26 @@ class Rating:
     surface: MixSurface | None
     caps: pd.DataFrame
     batches: tuple[BatchRate, ...]
+    kinds: tuple["Rating", ...] = ()
+
+    @property
+    def machines(self) -> tuple["Rating", ...]:
+        """The rating of each kind of machines; itself with one kind."""
+        return self.kinds or (self,)
+
+    @property
+    def fidelity(self) -> str:
+        """Whether kernels of all kinds were measured: measured, else datasheet."""
+        known = {one.deployment.fidelity for one in self.machines}
+        return "measured" if known == {"measured"} else "datasheet"
+
+    def offered(self, candidate: Candidate) -> "Rating":
+        """Return the rating for the same design at other prices."""
+        kinds = tuple(
+            replace(one, candidate=kind)
+            for one, kind in zip(self.kinds, candidate.kinds, strict=False)
+        )
+        return replace(self, candidate=candidate, kinds=kinds)
 
     @property
     def per_replica(self) -> float:
@@ -174,24 +200,25 @@ def _batches(candidate: Candidate, file: PlanFile, ready: Ready) -> tuple[BatchR
 
 def _batch_only(candidate: Candidate, batches: tuple[BatchRate, ...], file: PlanFile) -> Rating:
     scenario = Scenario().changed(candidate.changes() | {"run.seed": file.search.seed})
-    deployment = deploy(scenario, 1)
+    made = {s.name: deploy(own, 1) for s, own in pool_scenarios(scenario)}
     none = np.zeros(0)
     caps = pd.DataFrame(columns=COLUMNS)
-    return Rating(
+    whole = Rating(
         candidate=candidate,
         bench=None,
-        deployment=deployment,
+        deployment=next(iter(made.values())),
         together=np.ones(1),
         work=none,
         peak_rates=none,
         peak_quarter=file.horizon.quarters - 1,
         capacity=None,
         trial=None,
-        power=_idle(deployment, candidate),
+        power=_idle(_idle_watts(made, candidate)),
         surface=None,
         caps=caps,
         batches=batches,
     )
+    return _with_kinds(whole, made, ())
 
 
 def _rate_traffic(
@@ -205,7 +232,7 @@ def _rate_traffic(
     rates, quarter = load.peak(work)
     shares = rates / rates.sum()
     bench = Bench(candidate, load, file.search, shares, ready)
-    capacity = bench.capacity(file.search.replicas)
+    capacity = bench.capacity(bench.most)
     if capacity.rate_per_s == 0:
         return _latency_fault(bench)
     busiest = np.tensordot(work, load.busy_rates(), axes=1).max(axis=1)
@@ -221,12 +248,13 @@ def _rate_traffic(
         peak_quarter=quarter,
         capacity=capacity,
         trial=None,
-        power=_power(bench, candidate),
-        surface=MixSurface.of(bench.deployment, bench.mix),
+        power=PowerCurve.of(_power_trials(bench), _idle_watts(bench.deployments, candidate)),
+        surface=MixSurface.of(lambda mix: unit_bound(candidate, bench.deployments, mix), bench.mix),
         caps=pd.DataFrame(columns=COLUMNS),
         batches=batches,
     )
-    return _confirmed(rating, bench)
+    confirmed = _confirmed(rating, bench)
+    return _with_kinds(confirmed, bench.deployments, _power_trials(bench))
 
 
 def _latency_fault(bench: Bench) -> Fault:
@@ -256,7 +284,7 @@ def _together(bench: Bench, capacity: Capacity, limit: float, least: float) -> F
     Between one and R replicas, the capacity of each follows 1 - 1 / sqrt(count), as the square-root
     staffing rule has it.
     """
-    most = bench.search.replicas
+    most = bench.most
     count = np.arange(1.0, most + 1)
     each = np.full(most, capacity.rate_per_s)
     if most > 1 and least < most * capacity.rate_per_s * limit:
@@ -266,22 +294,43 @@ def _together(bench: Bench, capacity: Capacity, limit: float, least: float) -> F
     return np.asarray(each * count * limit)
 
 
-def _idle(deployment: Deployment, candidate: Candidate) -> PowerCurve:
+def _idle_watts(made: Mapping[str, Deployment], candidate: Candidate) -> float:
+    """Return watts of a replica, or of a unit's machines of one candidate, that never works."""
+    if not candidate.parts:
+        (one,) = made.values()
+        return float(one.knobs["idle_w"][0]) * candidate.accelerators
+    return sum(
+        float(made[part.name].knobs["idle_w"][0]) * part.design.accelerators * part.count
+        for part in candidate.parts
+    )
+
+
+def _idle(watts: float) -> PowerCurve:
     """Return the power curve of a replica that never works."""
-    watts = float(deployment.knobs["idle_w"][0]) * candidate.accelerators
     return PowerCurve(np.zeros(1), np.full(1, watts))
 
 
-def _power(bench: Bench, candidate: Candidate) -> PowerCurve:
-    """Return the power curve through loads that do not depend on the objectives."""
-    trials = [bench.trial(share * bench.bound.most, 1) for share in LOADS]
-    idle = float(bench.deployment.knobs["idle_w"][0]) * candidate.accelerators
-    return PowerCurve.of(trials, idle)
+def _power_trials(bench: Bench) -> list[Trial]:
+    """Return trials at loads that do not depend on the objectives."""
+    return [bench.trial(share * bench.bound.most, 1) for share in LOADS]
+
+
+def _with_kinds(rating: Rating, made: Mapping[str, Deployment], trials: Sequence[Trial]) -> Rating:
+    """Return a rating with that of each kind of machines beside it, where there are two."""
+    candidate = rating.candidate
+    if len(candidate.kinds) == 1:
+        return rating
+    kinds = []
+    for kind in candidate.kinds:
+        names, idle = [part.name for part in kind.parts], _idle_watts(made, kind)
+        power = PowerCurve.of(trials, idle, names) if trials else _idle(idle)
+        kinds.append(replace(rating, candidate=kind, deployment=made[names[0]], power=power))
+    return replace(rating, kinds=tuple(kinds))
 
 
 def _confirmed(rating: Rating, bench: Bench) -> Rating:
     """Simulate the fleet at its peak, add replicas until objectives hold, and try power limits."""
-    total, most = float(rating.peak_rates.sum()), bench.search.replicas
+    total, most = float(rating.peak_rates.sum()), bench.most
     first = count = int(rating.replicas_needed(total))
     trial = bench.trial(total / count, min(count, most))
     while not trial.met and count < 2 * first + 2:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 
 from sim.planning.load import Load
@@ -23,7 +22,10 @@ ASKED = {"traffic", "batch", "horizon", "service", "search"}
 def fingerprint(candidate: Candidate, file: PlanFile) -> str:
     """Return a text that is the same where the rating of a candidate is the same."""
     design = candidate.model_dump(include=DESIGN)
-    design |= candidate.offer.model_dump(include={"policies", "engine"})
+    design |= candidate.offer.model_dump(include={"policies", "engine", "link"})
+    design["parts"] = [
+        [part.name, part.count, part.design.model_dump(include=DESIGN)] for part in candidate.parts
+    ]
     return json.dumps([design, file.model_dump(include=ASKED)], sort_keys=True, default=str)
 
 
@@ -52,7 +54,7 @@ def rate_all(
     for i, candidate in enumerate(candidates):
         earlier = known.get(fingerprint(candidate, file))
         if isinstance(earlier, Rating):
-            found[i] = replace(earlier, candidate=candidate)
+            found[i] = earlier.offered(candidate)
         elif earlier is not None:
             found[i] = earlier
     left = [i for i in range(len(candidates)) if i not in found]

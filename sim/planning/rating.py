@@ -18,6 +18,7 @@ from sim.deployment import Deployment
 from sim.planning.bound import Bound, Mix
 from sim.planning.load import Load
 from sim.planning.planfile import Search
+from sim.planning.pooled import unit_bound
 from sim.planning.ready import Ready
 from sim.planning.supply import Candidate
 from sim.planning.trial import Trial, run_trial
@@ -115,10 +116,14 @@ class Bench:
         return Scenario().changed(self.candidate.changes() | {"run.seed": self.search.seed})
 
     @cached_property
+    def deployments(self) -> Mapping[str, Deployment]:
+        """Memory, step tables and knobs of a replica of each pool, by its name."""
+        return self.ready.of(self.scenario, self.table)
+
+    @property
     def deployment(self) -> Deployment:
-        """One replica: memory, step tables, knobs."""
-        (made,) = self.ready.of(self.scenario, self.table).values()
-        return made
+        """That of the first pool."""
+        return next(iter(self.deployments.values()))
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -134,16 +139,29 @@ class Bench:
     @cached_property
     def bound(self) -> Bound:
         """What the step tables allow at best."""
-        return Bound.of(self.deployment, self.mix)
+        return unit_bound(self.candidate, self.deployments, self.mix)
+
+    @cached_property
+    def tpot_s(self) -> float:
+        """Tightest objective on the time per output token, infinite without any [s]."""
+        asked = [s.tpot_s for s in self.slos.values() if s.tpot_s is not None]
+        return min(asked, default=np.inf)
+
+    @property
+    def most(self) -> int:
+        """Replicas, or units of several pools, that are simulated together."""
+        size = sum(part.count for part in self.candidate.parts) or 1
+        return max(self.search.replicas // size, 1)
 
     @cached_property
     def saturation(self) -> float:
         """Requests/s of one replica that always has work [request/s]."""
-        return self.saturation_of(self.scenario)
+        return self.saturation_at(None)
 
-    def saturation_of(self, scenario: Scenario) -> float:
-        """Return the same under another power limit [request/s]."""
+    def saturation_at(self, share: float | None) -> float:
+        """Return the same under a power limit, over the TDP [request/s]."""
         requests = self.overload()
+        scenario = self.scenario.changed(self.candidate.scaled(1, share))
         ready = self.ready.of(scenario, requests)
         return min(saturation_rate(scenario, requests, ready), self.bound.most)
 
@@ -160,7 +178,7 @@ class Bench:
         )
         return max(self.search.requests / (rate * replicas), STAY * stay)
 
-    def trial(self, rate: float, replicas: int = 1, cap_w: float | None = None) -> Trial:
+    def trial(self, rate: float, replicas: int = 1, share: float | None = None) -> Trial:
         """Simulate replicas at a rate each, once for each combination.
 
         Parameters
@@ -169,21 +187,16 @@ class Bench:
             Offered to each replica [request/s].
         replicas : int
             Simulated together, behind the candidate's router.
-        cap_w : float, optional
-            Power limit of an accelerator [W].
+        share : float, optional
+            Power limit of every accelerator over its TDP.
         """
-        key = (replicas, rate, cap_w)
+        key = (replicas, rate, share)
         if key not in self._trials:
             duration = self.duration_s(rate, replicas)
             requests = self.load.sample(self.shares * rate * replicas, duration)
-            changes: dict[str, object] = {"hardware.replicas": replicas}
-            if cap_w is not None:
-                changes["hardware.power_cap_w"] = cap_w
-            if replicas > 1 and "routing" not in self.candidate.offer.policies:
-                changes["policies.routing"] = {"name": "least-outstanding"}
-            scenario = self.scenario.changed(changes)
+            scenario = self.scenario.changed(self.candidate.scaled(replicas, share))
             ready = self.ready.of(scenario, requests)
-            trial = run_trial(scenario, requests, self.slos, duration, ready)
+            trial = run_trial(scenario, requests, self.slos, duration, replicas, ready)
             self._trials[key] = trial
         return self._trials[key]
 
@@ -199,8 +212,7 @@ class Bench:
 
     def _possible(self, rate: float) -> bool:
         """Whether the bound and the saturation rate allow a rate at all."""
-        tpot = [s.tpot_s for s in self.slos.values() if s.tpot_s is not None]
-        return rate <= self.saturation and self.bound.tpot_s(rate) <= min(tpot, default=np.inf)
+        return rate <= self.saturation and self.bound.tpot_s(rate) <= self.tpot_s
 
     def _met(self, rate: float, replicas: int) -> bool:
         return self._possible(rate) and self.trial(rate, replicas).met

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sim.deployment import Deployment
-from sim.planning.phases import Phases, phases
+from sim.planning.phases import Phases, phases, pool_names, rank_counts
 from sim.scenario import Scenario, Slo
 from sim.simulation import Result, simulate
 
@@ -81,6 +81,8 @@ class Trial:
         Every class has its share.
     watts : float
         Mean power of one replica's accelerators [W].
+    pool_watts : dict of str to float
+        The same by pool, by name ("all" without pools) [W].
     busy : float
         Share of time that the accelerators work.
     memory_wait : float
@@ -97,6 +99,7 @@ class Trial:
     good: dict[str, float]
     met: bool
     watts: float
+    pool_watts: dict[str, float]
     busy: float
     memory_wait: float
     phases: Phases
@@ -113,6 +116,7 @@ def run_trial(
     requests: pd.DataFrame,
     slos: Mapping[str, Slo],
     duration_s: float,
+    replicas: int = 1,
     deployments: Mapping[str, Deployment] | None = None,
 ) -> Trial:
     """Simulate requests on a scenario and judge those in the middle of the time.
@@ -127,16 +131,17 @@ def run_trial(
         Objectives by class.
     duration_s : float
         Time of arrivals [s].
+    replicas : int
+        How many replicas, or units of several pools, the scenario has.
     deployments : mapping of str to Deployment, optional
         Ready-made, by name of pool.
     """
     result = simulate(scenario, requests, deployments=deployments)
-    replicas = scenario.hardware.replicas
     start, end = EDGE * duration_s, (1 - EDGE) * duration_s
     seen = result.requests[result.requests["arrival_s"].between(start, end)]
     judgements, good = judge(seen, slos)
     met = all(good[name] >= slos[name].percentile / 100 - 1e-12 for name in good)
-    watts, busy = _power(result, start, end)
+    watts, busy = _power(result, start, end, replicas)
     blocked = float(result.totals["memory_blocked_s"].sum()) / replicas
     return Trial(
         rate_per_s=len(requests) / duration_s / replicas,
@@ -144,7 +149,8 @@ def run_trial(
         judgements=judgements,
         good=good,
         met=met,
-        watts=watts * scenario.hardware.accelerators / replicas,
+        watts=sum(watts.values()),
+        pool_watts=watts,
         busy=busy,
         memory_wait=min(blocked / duration_s, 1.0),
         phases=phases(result),
@@ -210,12 +216,18 @@ def latencies(requests: pd.DataFrame) -> dict[str, Floats]:
     return {name: np.where(ended, value, np.inf) for name, value in values.items()}
 
 
-def _power(result: Result, start: float, end: float) -> tuple[float, float]:
-    """Return mean watts of one rank, and the share of time it works, between two moments."""
-    steps = result.steps
-    inside = steps["output_s"].between(start, end)
-    span = (end - start) * len(result.totals)
-    busy = min(float(steps.loc[inside, "gpu_s"].sum()), span)
-    joules = float(steps.loc[inside, "energy_j"].sum())
-    idle_w = float(result.deployment.knobs["idle_w"][0])
-    return (joules + (span - busy) * idle_w) / span, busy / span
+def _power(
+    result: Result, start: float, end: float, replicas: int
+) -> tuple[dict[str, float], float]:
+    """Return watts of each pool of a replica, and the share of time that accelerators work."""
+    steps, ranks = result.steps, rank_counts(result)
+    inside = steps[steps["output_s"].between(start, end)].groupby("replica")
+    sums = inside[["gpu_s", "energy_j"]].sum().reindex(range(ranks.size), fill_value=0.0)
+    span = end - start
+    busy = np.minimum(sums["gpu_s"].to_numpy(np.float64), span)
+    idle = np.array([float(d.knobs["idle_w"][0]) for d in result.deployments])
+    joules = sums["energy_j"].to_numpy(np.float64) + (span - busy) * idle
+    watts: dict[str, float] = {}
+    for name, one in zip(pool_names(result), joules * ranks / span / replicas, strict=True):
+        watts[name] = watts.get(name, 0.0) + float(one)
+    return watts, float((busy * ranks).sum() / (span * ranks.sum()))

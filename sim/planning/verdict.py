@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sim.planning.demand import quarter_names
 from sim.planning.fleets import Fleet
 from sim.planning.planfile import PlanFile
+from sim.planning.racks import rack_fault
 from sim.planning.rated import Fault, Rating
-from sim.planning.supply import rack_fault
 from sim.planning.trial import Trial
 
 __all__ = ["Verdict", "site_fault", "verdict"]
@@ -16,6 +16,8 @@ LIMITS = {
     "memory": "KV memory is full",
     "sequences": "the engine's limit of sequences is reached",
     "time": "the accelerators are busy all the time",
+    "prefill": "the prefill replicas are busy all the time",
+    "link": "the link from prefill to decode replicas is busy all the time",
 }
 
 
@@ -50,7 +52,7 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     count = int(fleet.replicas[0, rating.peak_quarter])
     trial, bench = rating.trial, rating.bench
     if trial is None or bench is None:
-        words = f"{count} replicas keep every batch deadline in {quarter}"
+        words = f"{count} {units(rating)} keep every batch deadline in {quarter}"
         return Verdict("saturation", float("nan"), 0.0, 0.0, words)
     peak = float(rating.peak_rates.sum())
     most = rating.serves(count)
@@ -59,12 +61,18 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     tightest = trial.tightest
     stands = tightest.says() if tightest else "no objective is set"
     words = (
-        f"{count} replicas serve the peak of {peak:.3g} requests/s in {quarter}: {stands}; "
+        f"{count} {units(rating)} serve the peak of {peak:.3g} requests/s in {quarter}: {stands}; "
         f"they serve up to {most:.3g} requests/s, where {why}, and saturate at "
         f"{saturation:.3g} requests/s"
     )
     spare = float("nan") if tightest is None else tightest.spare
     return Verdict(limit, spare, most / peak - 1.0, saturation, words)
+
+
+def units(rating: Rating) -> str:
+    """Return what a plan counts: replicas, or units of several pools."""
+    parts = rating.candidate.parts
+    return f"units of {rating.candidate.made_of}" if parts else "replicas"
 
 
 def _limit(rating: Rating) -> tuple[str, str]:
@@ -84,31 +92,36 @@ def _waits_for_memory(trial: Trial) -> bool:
 
 def site_fault(rating: Rating, fleet: Fleet, file: PlanFile) -> Fault | None:
     """Return why supply, rack or site cannot carry a fleet in the central world, if so."""
-    candidate = rating.candidate
-    rack = rack_fault(candidate, file.site.rack)
-    if rack is not None:
-        return Fault("rack", rack, "choose a smaller node, a power cap, or another rack")
-    chips = int(fleet.nodes[0].max()) * candidate.node_accelerators
-    limit = candidate.offer.limit
-    if limit is not None and chips > limit:
-        return _never_met(rating, fleet, file, "supply", limit, f"{chips} accelerators")
+    for own in fleet.machines:
+        rack = rack_fault(own.candidate, file.site.rack)
+        if rack is not None:
+            return Fault("rack", rack, "choose a smaller node, a power cap, or another rack")
+        chips = int(own.nodes[0].max()) * own.candidate.node_accelerators
+        limit = own.candidate.offer.limit
+        if limit is not None and chips > limit:
+            asked = f"{chips} accelerators" + (
+                f" ({own.candidate.accelerator})" * bool(fleet.kinds)
+            )
+            nodes = limit // own.candidate.node_accelerators
+            return _never_met(rating, own, file, "supply", nodes, asked)
     cap, watts = file.site.power_limit_w, fleet.peak_watts()[0]
     if cap is not None and watts.max() > cap:
-        each = watts.max() / max(int(fleet.nodes[0].max()), 1)
-        carried = int(cap // each) * candidate.node_accelerators
-        return _never_met(rating, fleet, file, "power", carried, f"{watts.max() / 1e3:.1f} kW")
+        share = cap / watts.max()
+        own = fleet.machines[0]
+        nodes = int(own.nodes[0].max() * share)
+        return _never_met(rating, own, file, "power", nodes, f"{watts.max() / 1e3:.1f} kW")
     return None
 
 
 def _never_met(
-    rating: Rating, fleet: Fleet, file: PlanFile, limit: str, chips: int, asked: str
+    rating: Rating, fleet: Fleet, file: PlanFile, limit: str, carried: int, asked: str
 ) -> Fault:
     """Say from when the load is never met, and at which rate what there may be saturates."""
-    candidate, spares = rating.candidate, file.service.spares
-    nodes = max(chips // candidate.node_accelerators - spares, 0)
+    candidate, spares = fleet.candidate, file.service.spares
+    nodes = max(carried - spares, 0)
     count = int(nodes * candidate.replicas_per_node)
     names = quarter_names(file.horizon)
-    late = next(i for i, n in enumerate(fleet.nodes[0]) if n > nodes + spares)
+    late = next((i for i, n in enumerate(fleet.nodes[0]) if n > nodes + spares), 0)
     given = {
         "supply": f"{candidate.offer.limit} can be had",
         "power": f"the site has {(file.site.power_limit_w or 0) / 1e3:.1f} kW",

@@ -26,17 +26,29 @@ def money(value: float, currency: str) -> str:
 def headline(result: PlanResult) -> str:
     """Return the answer in one sentence."""
     best, coin = result.best, result.file.money.currency
-    candidate = best.rating.candidate
-    row, nodes = result.doubt(best), int(best.fleet.nodes[0].max())
-    what = f"{int(best.accelerators.max())} x {best.rating.deployment.spec.name}"
-    if candidate.node != "none" and best.bill.way == "buy":
-        what = f"{nodes} x {candidate.node} ({what})"
+    row = result.doubt(best)
+    what = " + ".join(_machines(best, i) for i in range(len(best.fleet.machines)))
     return (
         f"{what} at the peak, {_way(best)}: "
         f"{money(best.present, coin)} over {result.file.horizon.quarters} quarters "
         f"(P10 to P90 {money(row['present_p10'], coin)} to {money(row['present_p90'], coin)}), "
         f"the cheapest option in {100 * row['cheapest']:.0f} % of sampled worlds."
     )
+
+
+def _machines(option: Option, kind: int) -> str:
+    """Return how many of one kind of machines an option has at the peak."""
+    own = option.fleet.machines[kind]
+    whole = option.rating.candidate
+    share = own.candidate.accelerators / whole.accelerators
+    nodes = int(own.nodes[0].max())
+    count = option.accelerators.max() * share
+    if own.candidate.node == "none":
+        return f"{round(count)} x {own.rating.deployment.spec.name}"
+    if option.bill.way == "buy":
+        chips = nodes * own.candidate.node_accelerators
+        return f"{nodes} x {own.candidate.node} ({chips} x {own.rating.deployment.spec.name})"
+    return f"{round(count)} x {own.rating.deployment.spec.name}"
 
 
 def _way(option: Option) -> str:
@@ -68,6 +80,8 @@ def sentences(result: PlanResult) -> Iterable[str]:
         yield f"A request of {key} costs {cost:.3g} {coin}."
     for key, cost in best.per_user_month.items():
         yield f"A user of {key} costs {cost:.3g} {coin} a month."
+    if best.rating.candidate.parts:
+        yield f"A unit of {name} is {best.rating.candidate.made_of}; replicas are counted in units."
     if best.rating.candidate.power_cap_w is not None:
         yield (
             f"Its power limit of {best.rating.candidate.power_cap_w:g} W slows work by an assumed "

@@ -10,6 +10,7 @@ input variables in the analysis of output from a computer code", Technometrics 2
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,21 +67,37 @@ class Sample:
         found: Range = self.model[accelerator]
         return found if factor == "model" else getattr(self.spread, factor)
 
-    def worlds(self, accelerator: str) -> Worlds:
-        """Return the worlds as a candidate with that accelerator sees them."""
-        return Worlds(
-            **{
-                name: split_lognormal(self._of(name, accelerator), self.limits(name, accelerator))
-                for name in (*COMMON, *PER_ACCELERATOR)
-            }
-        )
+    def worlds(self, accelerators: Sequence[str]) -> Worlds:
+        """Return the worlds as a candidate with those accelerators sees them.
+
+        Where it has two, capacity is off by the worse of both factors, and prices go by kind.
+        """
+        kinds = tuple(Worlds.of(self._factors(chip)) for chip in accelerators)
+        if len(kinds) == 1:
+            return kinds[0]
+        model = np.min([kind.model for kind in kinds], axis=0)
+        return replace(kinds[0], model=model, kinds=kinds)
+
+    def _factors(self, accelerator: str) -> dict[str, Floats]:
+        return {
+            name: split_lognormal(self._of(name, accelerator), self.limits(name, accelerator))
+            for name in (*COMMON, *PER_ACCELERATOR)
+        }
 
     def _of(self, name: str, accelerator: str) -> Floats:
         return self._at[name if name in COMMON else f"{name} {accelerator}"]
 
+    def range_of(self, factor: str, accelerators: Sequence[str]) -> Range:
+        """Return P10 and P90 of a factor, as `one_at_a_time` names it."""
+        name, _, chip = factor.partition(" ")
+        limits = [self.limits(name, one) for one in ((chip,) if chip else accelerators)]
+        return min(low for low, _ in limits), max(high for _, high in limits)
 
-def one_at_a_time(sample: Sample, accelerator: str) -> tuple[Worlds, list[str]]:
+
+def one_at_a_time(sample: Sample, accelerators: Sequence[str]) -> tuple[Worlds, list[str]]:
     """Return worlds with one factor at its P10, then at its P90, and the others at 1.
+
+    Prices of two kinds of machines are apart, as "price l40s".
 
     Returns
     -------
@@ -89,11 +106,21 @@ def one_at_a_time(sample: Sample, accelerator: str) -> tuple[Worlds, list[str]]:
     list of str
         Names of the factors.
     """
-    names = [*COMMON, *PER_ACCELERATOR]
-    factors = {name: np.ones(2 * len(names)) for name in names}
-    for i, name in enumerate(names):
-        factors[name][2 * i : 2 * i + 2] = sample.limits(name, accelerator)
-    return Worlds(**factors), names
+    apart = ["price", "rent"]
+    if len(accelerators) > 1:
+        apart = [f"{name} {chip}" for name in apart for chip in dict.fromkeys(accelerators)]
+    names = [*COMMON, "model", *apart]
+
+    def of(chip: str) -> Worlds:
+        factors = {name: np.ones(2 * len(names)) for name in (*COMMON, *PER_ACCELERATOR)}
+        for i, name in enumerate(names):
+            word, _, other = name.partition(" ")
+            if other in ("", chip):
+                factors[word][2 * i : 2 * i + 2] = sample.range_of(name, accelerators)
+        return Worlds.of(factors)
+
+    kinds = tuple(of(chip) for chip in accelerators)
+    return (kinds[0] if len(kinds) == 1 else replace(kinds[0], kinds=kinds)), names
 
 
 def draw(values: Sequence[float] | Floats) -> dict[str, float]:

@@ -8,7 +8,8 @@ import pytest
 from sim.planning import load_plan, plan
 from sim.planning.load import Load
 from sim.planning.prices import Ledger, SitePrices, candidate_prices
-from sim.planning.supply import expand, nodes_per_rack, rack_fault
+from sim.planning.racks import nodes_per_rack, rack_fault
+from sim.planning.supply import expand
 from sim.planning.write import write_plan
 
 PLANS = sorted((Path(__file__).resolve().parents[2] / "examples" / "plans").glob("*.toml"))

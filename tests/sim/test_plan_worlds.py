@@ -72,18 +72,18 @@ def test_a_factor_has_the_p10_and_p90_asked():
 
 def test_a_sample_fills_every_stratum_of_every_factor():
     sample = Sample(Uncertainty(samples=50), {"a": (0.9, 1.1), "b": (0.8, 1.2)}, seed=3)
-    first, second = sample.worlds("a"), sample.worlds("b")
+    first, second = sample.worlds(["a"]), sample.worlds(["b"])
     assert np.array_equal(first.demand, second.demand)  # one world for all candidates
     assert not np.array_equal(first.price, second.price)  # but each has prices of its own
     strata = np.floor(50 * np.searchsorted(np.sort(first.growth), first.growth) / 50)
     assert sorted(strata.tolist()) == list(range(50))
     again = Sample(Uncertainty(samples=50), {"a": (0.9, 1.1), "b": (0.8, 1.2)}, seed=3)
-    assert np.array_equal(again.worlds("b").model, second.model)
+    assert np.array_equal(again.worlds(["b"]).model, second.model)
 
 
 def test_factors_alone_keep_the_others_at_one():
     sample = Sample(Uncertainty(samples=8, demand=(0.5, 3.0)), {"a": (0.9, 1.1)}, seed=0)
-    worlds, names = one_at_a_time(sample, "a")
+    worlds, names = one_at_a_time(sample, ["a"])
     i = names.index("demand")
     assert worlds.demand[2 * i : 2 * i + 2].tolist() == [0.5, 3.0]
     assert worlds.growth[2 * i : 2 * i + 2].tolist() == [1.0, 1.0]

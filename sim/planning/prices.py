@@ -200,8 +200,10 @@ def candidate_prices(candidate: Candidate, ledger: Ledger) -> CandidatePrices:
     chip = candidate.accelerator.removesuffix(".toml").rsplit("/", 1)[-1]
 
     def priced(group: str, given: float | None, unit: str) -> float:
+        if given is not None:
+            return _given(candidate, ledger, group, given, unit)
         try:
-            return ledger.amount(f"{group}.{chip}", given, unit)
+            return ledger.amount(f"{group}.{chip}", None, unit)
         except InputError:
             key = {"purchase": "price", "rent": "rent"}[group]
             raise InputError(
@@ -210,14 +212,25 @@ def candidate_prices(candidate: Candidate, ledger: Ledger) -> CandidatePrices:
 
     hourly = f"{coin}/h"
     on_demand = priced("rent", offer.rent, hourly)
-    share = offer.reserved or on_demand * ledger.amount("rent.reserved-share", None, "1")
-    spot = offer.spot or on_demand * ledger.amount("rent.spot-share", None, "1")
+
+    def rent(way: str, given: float | None) -> float:
+        if given is not None:
+            return _given(candidate, ledger, way, given, hourly)
+        return on_demand * ledger.amount(f"rent.{way}-share", None, "1")
+
     useful = spot_rate(
-        spot,
+        rent("spot", offer.spot),
         ledger.amount("rent.spot-interruptions", None, "1/h"),
         ledger.amount("rent.spot-lost-hours", None, "h"),
     )
-    return CandidatePrices(_node_price(candidate, ledger, priced), on_demand, share, useful)
+    node = _node_price(candidate, ledger, priced)
+    return CandidatePrices(node, on_demand, rent("reserved", offer.reserved), useful)
+
+
+def _given(candidate: Candidate, ledger: Ledger, what: str, value: float, unit: str) -> float:
+    """Write down a price of one candidate that the plan file gives, and return it."""
+    ledger.note(f"{what} {candidate.name}", value, unit, "given", GIVEN)
+    return value
 
 
 def _node_price(

@@ -117,10 +117,12 @@ class Candidate(Section):
 
     @property
     def kinds(self) -> tuple["Candidate", ...]:
-        """The machines apart, by accelerator and node: each carries its share of every unit."""
-        groups: dict[tuple[str, str], list[Part]] = {}
+        """The machines apart, by accelerator, node and price: each carries its share of a unit."""
+        groups: dict[tuple[object, ...], list[Part]] = {}
         for part in self.parts:
-            groups.setdefault((part.design.accelerator, part.design.node), []).append(part)
+            terms = [getattr(part.design.offer, name) for name in OFFER]
+            key = part.design.accelerator, part.design.node, *terms
+            groups.setdefault(key, []).append(part)
         if len(groups) < 2:
             return (self,)
         return tuple(
@@ -303,13 +305,13 @@ def _with_parts(plain: Candidate, ratio: Ratio) -> Candidate:
     kept = tuple(part for part in parts if part.count)
     if len(kept) == 1:
         return kept[0].design.model_copy(update={"name": plain.name, "mode": "aggregated"})
-    whole = kept[0].design.model_copy(update={"name": plain.name, "offer": plain.offer})
-    return whole.model_copy(update={"mode": plain.mode, "parts": kept, "unsettled": given is None})
+    whole = {"name": plain.name, "mode": plain.mode, "parts": kept, "unsettled": given is None}
+    return kept[0].design.model_copy(update=whole)
 
 
 def _design(plain: Candidate, name: str, pool: PartSpec) -> Candidate:
     """Return a replica of one pool: the candidate's, with what is different here."""
-    given = pool.model_dump(exclude_unset=True)
+    given = pool.model_dump(exclude_none=True)
     design = {key: value for key, value in given.items() if key not in OFFER}
     offer = {key: value for key, value in given.items() if key in OFFER}
     if design.get("accelerator", plain.accelerator) != plain.accelerator:

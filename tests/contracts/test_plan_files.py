@@ -1,6 +1,5 @@
 """Every shipped plan file can be read, and names things that exist."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -56,14 +55,13 @@ def test_the_plan_in_the_manual_can_be_read(tmp_path):
 
 
 @pytest.mark.slow
-def test_six_candidates_take_less_than_a_minute_of_two_cores():
+def test_six_candidates_take_few_trials():
+    # a minute of two cores is 120 CPU-seconds; the engine loop serves some 30,000 requests in one
     path = next(p for p in PLANS if p.stem == "assistant")
-    start = time.process_time()
     result = plan(path)
-    assert len({o.rating.candidate.name for o in result.options}) == 6
-    assert (
-        time.process_time() - start < 2 * 50
-    )  # what is left of the minute starts a second process
+    ratings = {o.rating.candidate.name: o.rating for o in result.options}
+    assert len(ratings) == 6
+    assert all(len(r.bench.trials) <= 40 for r in ratings.values())
 
 
 @pytest.mark.slow

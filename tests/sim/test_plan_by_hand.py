@@ -186,6 +186,6 @@ def test_carbon_by_hand(result, ways):
 def test_every_assumption_names_its_source(result):
     table = result.assumptions.set_index("item")
     assert table.loc["electricity.us-industrial", "value"] == TARIFF
-    assert table.loc["purchase.h200-sxm", "kind"] == "given"
+    assert table.loc["purchase h200-sxm tp1", "kind"] == "given"
     assert (table["source"].str.len() > 3).all()
     assert (table["kind"].isin(["datasheet", "measured", "fitted", "assumption", "given"])).all()

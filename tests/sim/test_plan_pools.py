@@ -8,6 +8,7 @@ from sim.disaggregation import hand_off_s
 from sim.planning import plan
 from sim.planning.bound import Bound
 from sim.planning.load import Load
+from sim.planning.parts import PartSpec
 from sim.planning.planfile import PlanFile
 from sim.planning.planner import settled
 from sim.planning.pooled import link_rate
@@ -71,11 +72,11 @@ def test_the_bound_is_the_least_of_prefill_decode_and_link():
 
 def test_the_link_ends_it_where_it_is_slow():
     bench = bench_of(APART | {"ratio": "2:1", "link": "ethernet-tcp-10g"})
-    size = kv_bytes_per_token(load_model("llama-3.1-8b")) * bench.mix.prompt.mean()
+    each, mean = kv_bytes_per_token(load_model("llama-3.1-8b")), bench.mix.prompt.mean()
     # ten gigabits a second carry at most 1.25e9 bytes of KV cache each second
     assert bench.bound.limit == "link"
-    assert bench.bound.most <= 1.25e9 / size / bench.mix.decode_share
-    seconds = hand_off_s(bench.mix.prompt.mean(), size / bench.mix.prompt.mean(), 1, "ethernet-tcp-10g")
+    assert bench.bound.most <= 1.25e9 / (each * mean) / bench.mix.decode_share
+    seconds = hand_off_s(mean, each, 1, "ethernet-tcp-10g")
     assert bench.bound.most == pytest.approx(1 / seconds / bench.mix.decode_share)
 
 
@@ -191,13 +192,25 @@ def test_the_best_ratio_follows_the_lengths(lengths, more):
     assert found.name == f"apart {counts['prefill']}:{counts['decode']}"
 
 
+def test_a_part_left_out_is_as_the_candidate_says():
+    spec = CandidateSpec(accelerator="h200-sxm", mode="disaggregated", ratio="1:1")
+    again = CandidateSpec(**spec.model_dump())  # every key given, many of them none
+    served = PlanFile(**file_of(ALONE)).model
+    (one,), (other,) = expand([spec], served), expand([again], served)
+    assert one.made_of == other.made_of
+    assert one.node == other.node
+
+
 def test_units_share_nodes_of_one_kind():
     spec = CandidateSpec(
         accelerator="h200-sxm", mode="disaggregated", ratio="1:2", decode={"tp": 2}
     )
-    (one,) = expand([spec], PlanFile(**file_of(ALONE)).model)
+    served = PlanFile(**file_of(ALONE)).model
+    (one,) = expand([spec], served)
     assert one.accelerators == 1 + 2 * 2
     assert one.kinds == (one,)
+    (dear,) = expand([spec.model_copy(update={"decode": PartSpec(rent=9.0)})], served)
+    assert [kind.offer.rent for kind in dear.kinds] == [None, 9.0]
     assert one.replicas_per_node == pytest.approx(8 / 5)
 
 

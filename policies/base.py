@@ -94,6 +94,9 @@ did you mean 'first-come'? (known: first-come)
         InputError
             No such policy, an unknown parameter, or a value out of range.
         """
+        if "name" not in choice:
+            repair = f"add name = one of {', '.join(self)}"
+            raise InputError("the name is missing", f"[policies.{self.axis}]", repair=repair)
         parameters = {k: v for k, v in choice.items() if k != "name"}
         cls = self.cls(str(choice.get("name", "")))
         known = [p.name for p in self.parameters(str(choice["name"]))]

@@ -16,6 +16,7 @@ from sim.units import readable
 __all__ = ["comparison_rows", "verdict", "write_comparison"]
 
 HEIGHT, CURVE_POINTS = 260, 300
+LARGEST = 3.0  # relative change that the chart still shows; the table has them all
 LATENCIES = {
     "ttft": "Time to first token",
     "tpot": "Time per output token",
@@ -122,7 +123,8 @@ def comparison_page(found: Comparison) -> Page:
 
 def _relative_figure(found: Comparison) -> Figure:
     table = found.differences
-    shown = table[table["metric"].isin(COMPARED) & np.isfinite(table["relative_low"])].copy()
+    steady = (table["relative_low"] > -LARGEST) & (table["relative_high"] < LARGEST)
+    shown = table[table["metric"].isin(COMPARED) & steady].copy()
     shown["what"] = [metrics[name].name for name in shown["metric"]]
     columns = ["scenario", "what", "relative", "relative_low", "relative_high"]
     base = alt.Chart(shown[columns].round(5), height=alt.Step(26)).encode(

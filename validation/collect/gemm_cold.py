@@ -1,8 +1,8 @@
 """GEMM time in short bursts from a light power state (full clock) against the same GEMM under sustained load.
 
-  python gemm_cold.py OUTDIR [BUDGET_S]
+  python gemm_cold.py OUTDIR [BUDGET_S] [ragged]
 
-gemm_cold.csv: dtype, m, n, k, cold_us (median of bursts of about 2 ms, each after a pause of 25 ms), cold_first_us (first replay
+With `ragged`: row counts that are no multiple of 256, as engine steps have them, in gemm_ragged.csv. Else gemm_cold.csv: dtype, m, n, k, cold_us (median of bursts of about 2 ms, each after a pause of 25 ms), cold_first_us (first replay
 of a burst), sustained_us (after 0.25 s of the same work), cold_mhz and sustained_mhz (clock probe), sustained_nvml_mhz, sustained_watts,
 temp_c. dtype fp8 = per-token and per-channel scales, fp8_tensor = one scale for the weights.
 """
@@ -29,9 +29,33 @@ from gpu_tools import (
 )
 
 OUT = sys.argv[1]
+NAME = "gemm_ragged" if sys.argv[3:] == ["ragged"] else "gemm_cold"
 budget = Budget(float(sys.argv[2]) if len(sys.argv) > 2 else 150.0)
 MS = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
 LOW = [1, 8, 16, 32]
+RAGGED = [
+    520,
+    560,
+    608,
+    640,
+    656,
+    704,
+    768,
+    800,
+    864,
+    928,
+    1000,
+    1024,
+    1056,
+    1088,
+    1152,
+    1216,
+    1280,
+    1344,
+    1450,
+    1536,
+]
+RAGGED += [1664, 1800, 1990, 2048, 2200, 2500, 3000, 3072, 3330, 4000, 5000, 6000, 7000, 8000]
 QWEN14 = [(7168, 5120), (5120, 5120), (27648, 5120), (5120, 13824)]
 LLAMA8 = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
 OTHER = [(8192, 8192), (51200, 5120), (5120, 25600), (57344, 8192)]
@@ -124,13 +148,26 @@ def sweep(table, dtype, shapes, ms, probe, nvml):
         torch.cuda.empty_cache()
 
 
+def plan():
+    """Yield (dtype, shapes, rows) of the sweeps."""
+    if NAME == "gemm_ragged":
+        yield "fp8_tensor", LLAMA8, RAGGED
+        yield "bf16", LLAMA8, RAGGED[::2]
+        yield "fp8", LLAMA8, RAGGED[1::2]
+        return
+    yield from (("bf16", LLAMA8, MS), ("fp8", LLAMA8, MS), ("bf16", QWEN14, LOW + MS))
+    yield from (("bf16", OTHER, MS), ("fp8", OTHER[:2], MS))
+    if ops is not None:
+        yield "fp8_tensor", LLAMA8, [1, 16, 64, 256, 2048]
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
     probe, nvml = Probe(), Nvml()
     nvml.start()
     t = Table(
         OUT,
-        "gemm_cold",
+        NAME,
         [
             "dtype",
             "m",
@@ -146,13 +183,8 @@ def main():
             "temp_c",
         ],
     )
-    sweep(t, "bf16", LLAMA8, MS, probe, nvml)
-    sweep(t, "fp8", LLAMA8, MS, probe, nvml)
-    sweep(t, "bf16", QWEN14, LOW + MS, probe, nvml)
-    sweep(t, "bf16", OTHER, MS, probe, nvml)
-    sweep(t, "fp8", OTHER[:2], MS, probe, nvml)
-    if ops is not None:
-        sweep(t, "fp8_tensor", LLAMA8, [1, 16, 64, 256, 2048], probe, nvml)
+    for dtype, shapes, ms in plan():
+        sweep(t, dtype, shapes, ms, probe, nvml)
     t.done()
     nvml.stop = True
     nvml.join(2)

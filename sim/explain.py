@@ -13,6 +13,7 @@ from hardware.kernels_forms import GEMM_TYPES
 from hardware.specs import AcceleratorSpec
 from policies.speculation import speculation
 from sim.deployment import replica_communication, scenario_kernels, step_model
+from sim.encoder import vision_s
 from sim.engines import engines
 from sim.launches import launches
 from sim.memory import MemoryPlan, plan_memory
@@ -30,6 +31,8 @@ from workloads.counts import (
     kv_bytes_per_token,
     kv_read_bytes,
     linear_layers,
+    parameters,
+    vision_flops,
 )
 from workloads.models import ModelSpec
 from workloads.precision import precision
@@ -170,6 +173,7 @@ def explain(scenario: Scenario, load: Load | None = None) -> Explanation:
     rows = [row for phase in phases for row in maker.rows(phase)]
     if listed is not None:
         rows = list(_listed(listed, wanted))
+    rows += _image(steps)
     table = _judged(pd.DataFrame(rows, columns=COLUMNS), spec, kernels)
     share = scenario.engine.memory_utilisation
     plan = plan_memory(spec, model, profile, parallel=links.parallel, utilisation=share)
@@ -209,6 +213,17 @@ def _drafts(
 
 
 Row = tuple[str, str, int, float, float, float, str]
+
+
+def _image(steps: StepTimeModel) -> list[Row]:
+    """Return the encoder's work on one image, nothing for a model without a vision encoder."""
+    vision = steps.model.vision
+    if vision is None:
+        return []
+    one = np.array([1.0])
+    moved = parameters(steps.model).vision * precision(steps.model.dtype).bytes
+    seconds, flops = float(vision_s(steps.kernels, vision, one)[0]), float(vision_flops(vision, 1))
+    return [("image", "vision encoder", vision.layers, flops, moved, seconds, "bf16")]
 
 
 def _listed(steps: OperatorSteps, load: Load) -> Iterator[Row]:
@@ -358,7 +373,7 @@ def _sums(table: pd.DataFrame, spec: AcceleratorSpec, load: Load) -> pd.DataFram
         rows.append(
             {
                 "phase": phase,
-                "tokens": load.batch if phase == "decode" else load.prompt,
+                "tokens": {"decode": load.batch, "prefill": load.prompt}.get(str(phase), 1),
                 "flops": float(part["flops"].sum()),
                 "bytes": float(part["bytes"].sum()),
                 "seconds": seconds,

@@ -25,6 +25,7 @@ from sim.metrics.devices import peak_flops_per_s, peak_precision
 from sim.metrics.rates import limits as limits_of
 from sim.metrics.waits import WAITS
 from sim.simulation import Result
+from sim.technique_notes import technique_notes
 from sim.toml import scenario_toml
 from sim.units import readable
 
@@ -272,6 +273,7 @@ def _assumptions(result: Result) -> Iterable[str]:
     precision = peak_precision(deployment.spec, deployment.model)
     peak = deployment.spec.peak(precision)
     yield f"MFU refers to the dense {precision} peak, {peak / 1e12:,.0f} TFLOP/s per accelerator."
+    yield from map(html.escape, technique_notes(result))
     yield f"Warm-up rule: {scenario.run.warmup}; seed {scenario.run.seed}."
     yield f"Host and engine: {html.escape(deployment.profile.name)}, {html.escape(_note(result))}."
 

@@ -29,11 +29,16 @@ def print_figures(result: "Result", figures: dict[str, Any]) -> None:
     from sim.units import readable
 
     shown = [name for name in KEY_FIGURES if name in figures]
+    shown = [n for n in shown if n not in OPTIONAL or figures[n] is not None]
     table = [
         [n, readable(figures[n], metrics[n].unit), metrics[n].description.split(";")[0]]
         for n in shown
     ]
     print_table(["metric", "value", "what it is"], table)
+    from sim.technique_notes import technique_notes
+
+    for note in technique_notes(result):
+        typer.echo(note)
 
 
 def _row(figures: dict[str, Any], name: str) -> list[str]:
@@ -42,6 +47,7 @@ def _row(figures: dict[str, Any], name: str) -> list[str]:
     return [readable(figures.get(f"{name}_{column}_s"), "s") for column in COLUMNS]
 
 
+OPTIONAL = ("draft_acceptance", "tokens_per_decode")  # left out where there is nothing to say
 KEY_FIGURES = (
     "requests",
     "finished",
@@ -57,6 +63,8 @@ KEY_FIGURES = (
     "mbu",
     "kv_used_max",
     "prefix_hit_tokens",
+    "draft_acceptance",
+    "tokens_per_decode",
     "preemptions",
     "energy_j",
     "energy_per_output_token_j",

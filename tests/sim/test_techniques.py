@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from formats import InputError
@@ -15,7 +16,11 @@ from sim.explain import Load, explain
 from sim.launches import extra_dispatch_s, launches
 from sim.scenario import Scenario
 from sim.served import served_model
+from sim.simulation import simulate
 from sim.steptime import StepTimeModel
+from sim.sweeping.grid import Grid, points
+from sim.sweeping.keys import change, effective
+from sim.technique_notes import technique_notes
 from workloads.models import load_model
 
 LLAMA = load_model("llama-3.1-8b")
@@ -207,3 +212,41 @@ def test_the_command_says_the_path_the_quality_and_the_drafts(capsys):
     assert "arXiv:2411.02355" in text
     assert "Speculation (eagle)" in text
     assert "Kernels of a decode step" in text
+
+
+def test_a_result_says_the_path_the_answers_and_where_drafts_end():
+    one = pd.DataFrame({"arrival_s": [0.0], "prompt_tokens": [64], "output_tokens": [200]})
+    scenario = Scenario(hardware={"accelerator": "a100-sxm"}, model={"weights": "fp8"})
+    result = simulate(scenario.changed({"decoding": {"name": "eagle", "acceptance": 1.0}}), one)
+    path, answers, drafts = technique_notes(result)
+    assert "w8a16" in path
+    assert "arXiv:2411.02355" in answers
+    assert "3 drafts gain" in drafts
+    assert "brought 3.98 tokens" in drafts  # 199 tokens in 50 steps, the last one cut short
+    assert technique_notes(simulate(Scenario(), one)) == []
+
+
+def test_the_encoder_of_images_is_explained():
+    found = explain(Scenario(model={"name": "llava-1.5-7b"}), Load(1, 512, 512)).operators
+    row = found[found["phase"] == "image"].iloc[0]
+    # ViT-L/14 at 336 pixels, 577 patches: 24 layers of 4 x 1024^2 + 2 x 1024 x 4096 products
+    linear = 2 * 577 * 24 * (4 * 1024**2 + 2 * 1024 * 4096)
+    assert row["flops"] == pytest.approx(linear + 4 * 577**2 * 1024 * 24, rel=0.1)
+    assert 0.05 < row["mfu"] < 1
+
+
+def test_techniques_are_swept_by_dotted_keys():
+    grid = Grid(
+        keys={
+            "decoding.name": ["none", "eagle"],
+            "kernels.fusion": ["compiled", "none"],
+            "model.techniques.prune_layers.drop": [[31]],
+        }
+    )
+    rows = points(grid).to_dict("records")
+    assert len(rows) == 4
+    last = change(Scenario(), rows[-1])
+    assert last.decoding["name"] == "eagle"
+    assert last.kernels.fusion == "none"
+    assert served_model(last, load_accelerator("h200-sxm")).model.layers == 31
+    assert effective(last, "decoding.tokens") == 3

@@ -416,3 +416,40 @@ def test_the_scenario_of_the_manual_runs():
     assert (result.requests["status"] == "finished").all()
     assert summary(result)["availability"] < 1.0
     assert result.fleet.event_table()["event"].eq("fail").sum() == 1
+
+
+def paired(real, better, worse, case, replications=8):
+    """Return mean gains of one router over another on the same requests, one per replication."""
+    gains = []
+    for seed in range(replications):
+        table = case(np.random.default_rng([seed, 12]))
+        means = []
+        for name in (better, worse):
+            served = serve(fleet(6, name, seed), table, deployments={"all": toy(real)})
+            means.append(responses(served).mean())
+        gains.append(means[1] - means[0])
+    return np.array(gains)
+
+
+def lower(gains):
+    """Return the lower end of the 95 % interval of the mean (Student's t, 7 degrees)."""
+    return gains.mean() - 2.365 * gains.std(ddof=1) / np.sqrt(gains.size)
+
+
+def uneven(rng, count=3000):
+    """Requests of which one in ten is thirty times as long as the others."""
+    prompts = rng.choice([50, 1550], count, p=[0.9, 0.1])
+    return poisson(rng, 6 * 0.7 / SERVICE_S, prompts, np.ones(count, int))
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ("power-of-choices", "random"),
+        ("least-outstanding", "power-of-choices"),
+        ("shortest-ttft", "least-outstanding"),
+    ],
+)
+def test_what_a_router_knows_shortens_waits(real, better, worse):
+    """Nothing, two queues, all queues, and the work in them."""
+    assert lower(paired(real, better, worse, uneven)) > 0

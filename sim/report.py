@@ -20,6 +20,7 @@ from hardware.kernels import load_kernels
 from sim import charts
 from sim.cache_curve import cache_curve
 from sim.charts_cache import cache_chart
+from sim.fleets.words import pool_words
 from sim.metrics import Observed, by_group, measure
 from sim.metrics.devices import peak_flops_per_s, peak_precision
 from sim.metrics.rates import limits as limits_of
@@ -94,7 +95,7 @@ def json_script(data: object) -> str:
 def _subtitle(result: Result) -> str:
     hardware, deployment = result.scenario.hardware, result.deployment
     if result.scenario.pools:
-        return _pools_subtitle(result)
+        return pool_words(result)
     ranks = [f"{n} {getattr(hardware, n)}" for n in ("tp", "pp", "dp", "ep")]
     ranks = [text for text in ranks if not text.endswith(" 1")]
     parallel = f" ({', '.join(ranks)})" if ranks else ""
@@ -103,21 +104,6 @@ def _subtitle(result: Result) -> str:
         f"{deployment.model.name} on {hardware.accelerators} x {deployment.spec.name}, "
         f"{hardware.replicas} replica{plural}{parallel}, {deployment.profile.name}"
     )
-
-
-def _pools_subtitle(result: Result) -> str:
-    """Return what each pool is: role, replicas, accelerator, ranks, model."""
-    made = dict(zip(result.fleet.pools if result.fleet else [], result.deployments, strict=False))
-    words = []
-    for pool in result.scenario.pools:
-        if pool.name in made:
-            one = made[pool.name]
-            role = "" if pool.role == "both" else f" ({pool.role})"
-            words.append(
-                f"{pool.name}{role}: {pool.replicas} x {one.parallel.accelerators} "
-                f"{one.spec.name}, {one.model.name}"
-            )
-    return "; ".join(words)
 
 
 def _cards(figures: Figures) -> Iterable[str]:

@@ -17,18 +17,22 @@ COLUMNS = ("mean", "p50", "p90", "p95", "p99")
 
 def print_figures(result: "Result", figures: dict[str, Any]) -> None:
     """Print what was simulated, its latencies, and its rates, use and energy."""
-    hardware = result.scenario.hardware
-    typer.echo(
-        f"{figures['scenario']}: {figures['model']} on {hardware.replicas} x "
-        f"{result.deployment.spec.name}, tp {hardware.tp}, pp {hardware.pp} "
-        f"({figures['fidelity']} kernels)"
+    from sim.fleets.words import pool_words
+
+    scenario, hardware = result.scenario, result.scenario.hardware
+    where = pool_words(result) or (
+        f"{figures['model']} on {hardware.replicas} x {result.deployment.spec.name}, "
+        f"tp {hardware.tp}, pp {hardware.pp}"
     )
+    typer.echo(f"{figures['scenario']}: {where} ({figures['fidelity']} kernels)")
     rows = [[name.upper(), *_row(figures, name)] for name in LATENCIES]
     print_table(["", *COLUMNS], rows)
     from sim.metrics import metrics
     from sim.units import readable
 
-    shown = [name for name in KEY_FIGURES if name in figures]
+    changing = scenario.failures is not None or scenario.autoscaling is not None
+    wanted = KEY_FIGURES + (FLEET_FIGURES if changing else ())
+    shown = [name for name in wanted if name in figures]
     shown = [n for n in shown if n not in OPTIONAL or figures[n] is not None]
     table = [
         [n, readable(figures[n], metrics[n].unit), metrics[n].description.split(";")[0]]
@@ -48,6 +52,14 @@ def _row(figures: dict[str, Any], name: str) -> list[str]:
 
 
 OPTIONAL = ("draft_acceptance", "tokens_per_decode")  # left out where there is nothing to say
+FLEET_FIGURES = (
+    "accelerators_mean",
+    "replicas_up_mean",
+    "availability",
+    "degraded_s",
+    "slo_attainment_degraded",
+    "retries",
+)
 KEY_FIGURES = (
     "requests",
     "finished",

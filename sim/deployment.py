@@ -184,7 +184,7 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
         longest,
         links.parallel,
         served.notes,
-        served.quality,
+        (*served.quality, *(drafting.quality if drafting else ())),
         policies,
         drafting,
     )

@@ -44,6 +44,16 @@ class Drafting:
     limits: Batching
 
     @property
+    def quality(self) -> tuple[str, ...]:
+        """What is known about answers, and what about acceptance."""
+        chosen = ", ".join(f"{chance:.3g}" for chance in self.rules.acceptance)
+        return (
+            "speculation: the same answers as without (arXiv:2211.17192, theorem 1; Medusa's own "
+            f"acceptance is looser); chances of acceptance by position as stated, {chosen}: "
+            "measure them",
+        )
+
+    @property
     def logits(self) -> int:
         """Most tokens of a step that need logits [token]."""
         most = self.limits.max_seqs * self.rules.verified(self.rules.tokens)

@@ -218,7 +218,8 @@ def test_a_result_says_the_path_the_answers_and_where_drafts_end():
     one = pd.DataFrame({"arrival_s": [0.0], "prompt_tokens": [64], "output_tokens": [200]})
     scenario = Scenario(hardware={"accelerator": "a100-sxm"}, model={"weights": "fp8"})
     result = simulate(scenario.changed({"decoding": {"name": "eagle", "acceptance": 1.0}}), one)
-    path, answers, drafts = technique_notes(result)
+    path, answers, acceptance, drafts = technique_notes(result)
+    assert "by position as stated, 1, 1, 1" in acceptance
     assert "w8a16" in path
     assert "arXiv:2411.02355" in answers
     assert "3 drafts gain" in drafts

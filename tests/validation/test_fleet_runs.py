@@ -7,7 +7,7 @@ import pytest
 from formats import InputError
 from hardware.catalog import load_accelerator
 from sim.engines import engines
-from validation import cold_start, kept_fleets, pd_ratio, silicon_e2e
+from validation import cold_start, kept_fleets, pd_ratio, silicon_apart, silicon_e2e
 from validation.cases import COLUMNS
 from validation.fit_profiles import PLANS
 
@@ -136,3 +136,14 @@ def test_fleets_stand_in_the_table_of_all_cases_with_limits_and_sources():
     assert sum(row[-1] == "missed" for row in text.rows) == len(MISSED)
     splits = kept_fleets.split_table(kept_fleets.splits())
     assert len(splits.rows) == 15
+
+
+def test_rows_of_disaggregated_deepseek_are_fleets(shared):
+    table = silicon_apart.rows_of(shared / "groundtruth" / "silicon_e2e.csv.gz")
+    row = table[(table["system"] == "b200_sxm") & (table["concurrency"] == 32)].iloc[0]
+    scenario = silicon_apart.scenario_of(row)
+    assert [pool.role for pool in scenario.pools] == ["prefill", "decode"]
+    assert scenario.pools[1].replicas == row["decode_num_workers"]
+    found = silicon_apart.compare(table.loc[[row.name]])
+    assert abs(found["tpot"].iloc[0]) < 1.0  # reported without a limit: not off by a factor
+    assert silicon_apart.stored()["rows"].sum() == len(table)

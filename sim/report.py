@@ -6,7 +6,7 @@ reader's light or dark setting and fits a telephone.
 
 import html
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from string import Template
@@ -20,6 +20,7 @@ from hardware.kernels import load_kernels
 from sim import charts
 from sim.cache_curve import cache_curve
 from sim.charts_cache import cache_chart
+from sim.exploring.bands import Band, bands_of
 from sim.fleets.words import pool_words
 from sim.metrics import Observed, by_group, measure
 from sim.metrics.devices import peak_flops_per_s, peak_precision
@@ -51,13 +52,15 @@ Floats = npt.NDArray[np.float64]
 Figures = dict[str, float | int | None]
 
 
-def report_html(result: Result) -> str:
+def report_html(result: Result, bands: Mapping[str, Band] | None = None) -> str:
     """Return the page as text.
 
     Parameters
     ----------
     result : Result
         A simulation.
+    bands : mapping, optional
+        Its bands, where they are known already.
     """
     seen = Observed.of(result)
     figures = measure(seen)
@@ -65,7 +68,7 @@ def report_html(result: Result) -> str:
     parts = {
         "title": html.escape(result.scenario.name),
         "subtitle": html.escape(_subtitle(result)),
-        "cards": "\n".join(_cards(figures)),
+        "cards": "\n".join(_cards(figures, bands or bands_of(result))),
         "charts": "\n".join(_figure(key, *words) for key, (words, _) in specs.items()),
         "metrics": _metric_rows(figures),
         "assumptions": "\n".join(f"<li>{item}</li>" for item in _assumptions(result)),
@@ -106,7 +109,7 @@ def _subtitle(result: Result) -> str:
     )
 
 
-def _cards(figures: Figures) -> Iterable[str]:
+def _cards(figures: Figures, bands: Mapping[str, Band]) -> Iterable[str]:
     from sim.metrics import metrics
 
     for name, label in CARDS:
@@ -114,7 +117,15 @@ def _cards(figures: Figures) -> Iterable[str]:
             number, unit = readable(figures[name], metrics[name].unit).split(" ", 1)
             tip = html.escape(metrics[name].description)
             value = f"<b>{number}<small> {html.escape(unit)}</small></b>"
-            yield f'<div class="card" title="{tip}">{value}<span>{label}</span></div>'
+            band = _span(bands.get(name), metrics[name].unit)
+            yield f'<div class="card" title="{tip}">{value}<span>{label}{band}</span></div>'
+
+
+def _span(band: Band | None, unit: str) -> str:
+    """Return P10 and P90 under a figure, nothing where they are not known."""
+    if band is None:
+        return ""
+    return f"<br>P10 .. P90: {readable(band.low, unit)} .. {readable(band.high, unit)}"
 
 
 def _figure(key: str, title: str, text: str) -> str:

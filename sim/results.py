@@ -18,6 +18,7 @@ import pandas as pd
 from formats import InputError
 from sim.cache_curve import cache_curve
 from sim.chrome_trace import chrome_trace
+from sim.exploring.bands import band_table, bands_of
 from sim.metrics import summary
 from sim.simulation import Result
 from sim.toml import scenario_toml
@@ -30,6 +31,7 @@ TABLES = ("requests.csv", "steps.csv")
 RESULT_FILES = (
     *TABLES,
     "summary.json",
+    "bands.json",
     "run.json",
     "scenario.toml",
     "report.html",
@@ -78,6 +80,8 @@ def write_results(
     curve = cache_curve(result)
     if curve is not None:
         texts["cache.csv"] = curve.to_csv(index=False, lineterminator="\n")
+    bands = bands_of(result)
+    texts["bands.json"] = json_text(band_table(bands))
     texts["scenario.toml"] = scenario_toml(result.scenario)
     rows = len(result.requests) + len(result.steps)
     with _whole_folder(folder) as new:
@@ -88,7 +92,7 @@ def write_results(
         if report:
             from sim.report import report_html  # charts take a second to import
 
-            texts["report.html"] = report_html(result)
+            texts["report.html"] = report_html(result, bands)
         texts["run.json"] = json_text(_run_info(result, folder, [*texts, *TABLES]))
         for name, text in texts.items():
             (new / name).write_text(text, encoding="utf-8", newline="\n")

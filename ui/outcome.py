@@ -10,7 +10,7 @@ import pandas as pd
 from sim.charts_explore import frontier_table
 from sim.deployment import Deployment, deploy
 from sim.exploring.advice import cost_of
-from sim.exploring.bands import Band, kernel_bands, reaching_steady_state, with_seeds
+from sim.exploring.bands import Band, model_bands, reaching_steady_state, with_seeds
 from sim.exploring.estimate import Estimate, estimate
 from sim.exploring.money import per_million, price_of
 from sim.metrics import summary
@@ -143,7 +143,7 @@ def _quick(scenario: Scenario, requests: pd.DataFrame, way: str) -> Outcome:
     if price is not None:
         watts, tokens = (figures[name] for name in AT_COST)
         figures[COST] = per_million(price, scenario.hardware.accelerators, watts, tokens)
-    ratios = kernel_bands(scenario, deployment, requests, middle)
+    ratios = model_bands(scenario, deployment, requests, middle)
     rough = reaching_steady_state(scenario, deployment, requests, middle, ratios)
     return Outcome(scenario, middle, figures, deployment, ratios, rough)
 

@@ -15,7 +15,7 @@ from sim.deployment import deploy
 from sim.simulation import Result
 from validation import SEEDS
 from validation.fit_engine import training
-from validation.kept import published_rows, transfer_errors, transfer_rows
+from validation.kept import band_coverage, published_rows, transfer_errors, transfer_rows
 from validation.kept_fleets import fleet_errors, fleet_rows, splits
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.published import absent, stored
@@ -92,9 +92,10 @@ class Validation:
         `validation.speculation.speculation_errors`; empty for a single run.
     kernels, theory, regions : DataFrame
         Errors of kernel times on held-out shapes, queues, loads; empty for a single run.
-    transfer, published, absent : DataFrame
+    transfer, published, absent, coverage : DataFrame
         Accelerators predicted without their traces; other people's runs by group, as last
-        computed, and their rows that cannot be represented; empty for a single run.
+        computed, their rows that cannot be represented, how often bands held; empty for a single
+        run.
     fleets, splits : DataFrame
         Serving on several GPUs by system, engine and ranks, and the best split of prefill and
         decode workers by load, as last computed; empty for a single run.
@@ -116,6 +117,7 @@ class Validation:
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
     fleets: pd.DataFrame = field(default_factory=pd.DataFrame)
     splits: pd.DataFrame = field(default_factory=pd.DataFrame)
+    coverage: pd.DataFrame = field(default_factory=pd.DataFrame)
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -207,6 +209,7 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         out.speculation = speculation_errors(selection.seeds)
         out.transfer, out.published, out.absent = transfer_errors(), stored(), absent()
         out.fleets, out.splits = fleet_errors(), splits()
+        out.coverage = band_coverage()
     return out
 
 

@@ -20,9 +20,22 @@ def validate(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of table, page and summary.")
     ] = Path("out/validation"),
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your own run instead: JSON of vllm bench serve --save-detailed or of GuideLLM, "
+            "or requests.csv."
+        ),
+    ] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="Scenario of your own run (see roofcast new).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON only.")] = False,
 ) -> None:
-    """Hold predictions against measured runs, kernels and theory."""
+    """Hold predictions against measured runs, kernels and theory, or against a run of yours."""
+    if measured is not None:
+        _measured(measured, scenario, out, as_json)
+        return
     from sim.cli.output import print_json, progress_bar
     from validation.cases import Selection, select
     from validation.cases import validate as run_cases
@@ -38,6 +51,49 @@ def validate(
         print_json(_records(found))
     else:
         _show(found, written)
+
+
+def _measured(path: Path, scenario: Path | None, out: Path, as_json: bool) -> None:
+    """Judge a user's run: print and write predicted beside measured."""
+    from formats import InputError, atomic_write
+    from sim.cli.output import print_json, print_table, progress_bar
+    from sim.scenario import load_scenario
+    from sim.units import readable
+    from validation.text import percent
+    from validation.user_files import read_measured
+    from validation.user_runs import judge_user_run
+
+    if scenario is None:
+        repair = "add --scenario FILE; `roofcast new` writes one with every key explained"
+        raise InputError("--measured needs to know what was deployed", "--scenario", repair=repair)
+    run, deployed = read_measured(path), load_scenario(scenario)
+    with progress_bar("fitting the host on one half", as_json):
+        found = judge_user_run(deployed, run)
+    with atomic_write(out / "measured.csv") as temporary:
+        found.table.to_csv(temporary, index=False, float_format="%.6g")
+    if as_json:
+        print_json({"host_slowness": found.host_slowness, "rows": found.table.to_dict("records")})
+        return
+    rows = [
+        [
+            str(row["figure"]),
+            readable(row["measured"], "s"),
+            readable(row["before"], "s"),
+            percent(row["error_before"]),
+            readable(row["after"], "s"),
+            percent(row["error_after"]),
+            f"{readable(row['low'], 's')} .. {readable(row['high'], 's')}",
+        ]
+        for row in found.table.to_dict("records")
+    ]
+    columns = ["figure", "measured", "predicted", "error", "host fitted", "error", "P10 .. P90"]
+    typer.echo(f"{run.kind}: {len(run.requests)} requests. {run.note}".rstrip())
+    typer.echo(
+        f"host_slowness = {found.host_slowness:.2f} fitted on the first {found.fitted} requests; "
+        f"below are the other {found.judged}."
+    )
+    print_table(columns, rows, f"{deployed.name}, predicted beside measured")
+    typer.echo(f"Table: {out / 'measured.csv'}")
 
 
 def _write(found: "Validation", out: Path) -> list[Path]:

@@ -1,11 +1,13 @@
 """Errors that were computed once and kept: accelerators left out, other people's runs."""
 
+from pathlib import Path
+
 import pandas as pd
 
 from formats import read_table
 from hardware.fit_silicon import TRANSFER
 
-__all__ = ["published_rows", "transfer_errors", "transfer_rows"]
+__all__ = ["band_coverage", "published_rows", "transfer_errors", "transfer_rows"]
 
 _TRANSFER = (
     "accelerator",
@@ -34,6 +36,15 @@ def transfer_errors() -> pd.DataFrame:
     """
     table = read_table(TRANSFER, _TRANSFER)
     return table[table["used"].astype(str) == "True"].reset_index(drop=True)
+
+
+_COVERAGE = ("family", "figure", "cases", "coverage", "half_width", "median_error")
+
+
+def band_coverage() -> pd.DataFrame:
+    """Return how often bands held, as ``python -m validation.fit_bands`` found it."""
+    path = Path(__file__).parent / "data" / "coverage.csv"
+    return pd.read_csv(path, comment="#")[list(_COVERAGE)] if path.exists() else pd.DataFrame()
 
 
 def transfer_rows(table: pd.DataFrame) -> pd.DataFrame:

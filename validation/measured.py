@@ -233,7 +233,7 @@ class MeasuredRun:
         return self.workloads[name]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=6)
 def load_runs(folder: Path = H200) -> dict[str, MeasuredRun]:
     """Read a folder of measured runs.
 

@@ -9,16 +9,22 @@ What was found is kept as errors by accelerator, model, engine and precision (`S
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from formats import InputError, atomic_write
+from hardware.catalog import load_accelerator
 from sim.engines import engines
+from sim.exploring.bands import kernel_logs
+from sim.exploring.engine_error import level_of
+from sim.exploring.estimate import estimate
 from sim.metrics import summary
 from sim.scenario import Scenario
 from sim.simulation import Result, simulate
@@ -52,10 +58,15 @@ COLUMNS = (
     "predicted",
     "measured",
     "error",
+    "level",
+    "low_log",
+    "high_log",
 )
 GROUP = ["dataset", "accelerator", "model", "engine", "precision", "figure"]
 NAMES = {"vLLM": "vllm", "TensorRT-LLM": "trtllm", "SGLang": "sglang"}
 """Engine -> how the ids of its profiles begin."""
+FEW = 10
+"""Cases below which one process is enough."""
 OTHER = "vllm-0.24"
 """Profile of an engine that has none of its own."""
 
@@ -139,7 +150,7 @@ class Case:
             "hardware.accelerator": self.accelerator,
             "model.name": self.model,
             "model.weights": self.precision,
-            "engine.profile": profile_of(self.engine),
+            "engine.profile": profile_of(self.engine, self.accelerator),
         }
         if self.load.concurrency:
             loop = {"kind": "closed-loop", "concurrency": self.load.concurrency}
@@ -147,8 +158,8 @@ class Case:
         return Scenario().changed(keys | dict(self.changes))
 
 
-def profile_of(engine: str) -> str:
-    """Return the newest profile of an engine, vLLM's where it has none.
+def profile_of(engine: str, accelerator: str = "h200-sxm") -> str:
+    """Return the newest profile of an engine, for the accelerator's generation where told apart.
 
     Examples
     --------
@@ -157,7 +168,10 @@ def profile_of(engine: str) -> str:
     """
     start = NAMES.get(engine, "")
     known = sorted(name for name in engines.paths if start and name.startswith(start))
-    return known[-1] if known else OTHER
+    blackwell = load_accelerator(accelerator).architecture.startswith("Blackwell")
+    other = "hopper" if blackwell else "blackwell"
+    fitting = [name for name in known if not name.endswith(other)]
+    return fitting[-1] if fitting else OTHER
 
 
 @dataclass
@@ -206,19 +220,36 @@ FIGURES: dict[str, Callable[[Result], float]] = {
 """Compared figures: means over requests, all tokens of a batch, tokens over the whole run."""
 
 
-def predict(case: Case) -> dict[str, float]:
-    """Return the figures that were measured, simulated [SI].
+SUMMARY = {"batch_s": "e2e_mean_s"}
+"""Figure -> the figure of summary.json whose band it takes, where named otherwise."""
+
+
+def predict(case: Case) -> pd.DataFrame:
+    """Return the figures that were measured, simulated.
+
+    Returns
+    -------
+    DataFrame
+        figure, predicted [SI], level of knowledge, low_log and high_log: half-widths of the log
+        error from the errors of kernels.
 
     Raises
     ------
     InputError
         The scenario cannot be deployed.
     """
-    result = simulate(case.scenario(), case.load.table())
-    ended = (result.requests["status"] == "finished").all()
-    if not ended:
+    scenario, table = case.scenario(), case.load.table()
+    result = simulate(scenario, table)
+    if not (result.requests["status"] == "finished").all():
         raise InputError("requests are refused: they do not fit")
-    return {name: FIGURES[name](result) for name in case.measured}
+    middle = estimate(scenario, result.deployment, table)
+    logs = kernel_logs(scenario, result.deployment, table, middle)
+    level = level_of(scenario, result.deployment, table)
+    rows = [
+        (name, FIGURES[name](result), level, *logs.get(SUMMARY.get(name, name), (0.0, 0.0)))
+        for name in case.measured
+    ]
+    return pd.DataFrame(rows, columns=["figure", "predicted", "level", "low_log", "high_log"])
 
 
 def judge(found: Found, progress: Callable[[float], None] | None = None) -> pd.DataFrame:
@@ -229,21 +260,40 @@ def judge(found: Found, progress: Callable[[float], None] | None = None) -> pd.D
     DataFrame
         Columns `COLUMNS`, one row per case and figure.
     """
-    rows = []
-    for i, case in enumerate(found.cases):
-        try:
-            predicted = predict(case)
-        except InputError as e:
-            found.drop(case.dataset, _reason(e))
-            continue
-        for name, value in predicted.items():
-            measured = case.measured[name]
-            place = (case.dataset, case.row, case.accelerator, case.model, case.engine)
-            error = value / measured - 1
-            rows.append((*place, case.precision, name, value, measured, error))
+    parts = []
+    for i, (case, done) in enumerate(zip(found.cases, _all_tried(found.cases), strict=True)):
+        if isinstance(done, str):
+            found.drop(case.dataset, done)
+        else:
+            parts.append(done)
         if progress:
             progress((i + 1) / len(found.cases))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _all_tried(cases: Sequence[Case]) -> Iterator[pd.DataFrame | str]:
+    """Judge cases, many of them in several processes."""
+    if len(cases) < FEW:
+        yield from map(_tried, cases)
+        return
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_tried, cases, chunksize=4)
+
+
+def _tried(case: Case) -> pd.DataFrame | str:
+    """Return a judged case, or why it cannot be deployed."""
+    try:
+        return _judged(case)
+    except InputError as e:
+        return _reason(e)
+
+
+def _judged(case: Case) -> pd.DataFrame:
+    table = predict(case)
+    measured = table["figure"].map(dict(case.measured))
+    places = ("dataset", "row", "accelerator", "model", "engine", "precision")
+    table = table.assign(**{name: getattr(case, name) for name in places}, measured=measured)
+    return table.assign(error=table["predicted"] / measured - 1)[list(COLUMNS)]
 
 
 def _reason(error: InputError) -> str:

@@ -91,7 +91,13 @@ OTHER_KERNELS = {
     "Deepspeed-MII": "DeepSpeed: injected kernels without a profile",
     "MindIE": "MindIE: no profile, and prefill is scheduled apart",
 }
-DRAWN = {"TensorRT-LLM throughput": 5, "Argonne batches": 20, "GPUStack lab": 3}
+DRAWN = {
+    "TensorRT-LLM throughput": 8,
+    "Argonne batches": 20,
+    "GPUStack lab": 3,
+    "Splitwise phases": 2,
+    "dstack prefill/decode": 2,
+}
 """Data set -> one case in so many is predicted, in the order of its rows."""
 
 

@@ -7,11 +7,19 @@ import pandas as pd
 from sim.units import readable
 from validation.cases import Validation, kernel_limit
 from validation.kept_fleets import fleet_table, split_table
-from validation.serving import METRICS, limits
+from validation.serving import METRICS, limits, medians
 from validation.text import KERNELS, LIMIT, TextTable, percent
-from validation.words_kept import absent_table, published_table, transfer_table
+from validation.words_kept import absent_table, coverage_table, published_table, transfer_table
 
-__all__ = ["TextTable", "markdown", "one_workload", "percent", "tables"]
+__all__ = [
+    "TextTable",
+    "markdown",
+    "markdown_table",
+    "medians_table",
+    "one_workload",
+    "percent",
+    "tables",
+]
 
 WORDS_OF_DRAFTS = {
     "tpot_mean_s": "TPOT mean",
@@ -62,6 +70,7 @@ def tables(found: Validation) -> list[TextTable]:
         (found.regions, lambda: _regions(found)),
         (found.kernels, lambda: _kernels(found)),
         (found.transfer, lambda: transfer_table(found.transfer)),
+        (found.coverage, lambda: coverage_table(found.coverage)),
         (found.published, lambda: published_table(found.published)),
         (found.fleets, lambda: fleet_table(found.fleets)),
         (found.splits, lambda: split_table(found.splits)),
@@ -193,15 +202,54 @@ def _theory(found: Validation) -> TextTable:
     return TextTable("Theory", "Mean response against closed forms.", columns, rows)
 
 
+FRESH_END = "_fresh"
+"""End of the names of fresh runs."""
+
+
+def medians_table(serving: pd.DataFrame) -> TextTable:
+    """Return median errors over open-loop workloads, with those of fresh runs beside.
+
+    Parameters
+    ----------
+    serving : DataFrame
+        Rows of `validation.serving.compare`.
+    """
+    new = medians(serving[serving["run"].str.endswith(FRESH_END)])
+    fresh = {str(row["metric"]): row for row in new.to_dict("records")}
+    rows = []
+    for row in medians(serving[~serving["run"].str.endswith(FRESH_END)]).to_dict("records"):
+        other = fresh.get(str(row["metric"]), {"workloads": 0, "median": None})
+        rows.append(
+            [
+                METRICS[str(row["metric"])].label,
+                str(row["workloads"]),
+                percent(row["signed"]),
+                percent(row["median"], sign=False),
+                percent(row["worst"], sign=False),
+                str(other["workloads"]),
+                percent(other["median"], sign=False),
+                percent(row["limit"], sign=False),
+                percent(row["rival"], sign=False),
+            ]
+        )
+    columns = ["figure", "workloads", "signed", "median |error|", "worst"]
+    columns += ["fresh", "fresh median", "limit", "AISimulate"]
+    about = (
+        "Open-loop workloads; fresh: those that no fit and no choice used. "
+        f"Last column: {limits().rival}."
+    )
+    return TextTable("Serving, medians", about, columns, rows)
+
+
 def markdown(found: Validation) -> str:
     """Return the tables as markdown."""
-    parts = []
-    for table in tables(found):
-        lines = [f"## {table.title}", "", table.about, "", _row(table.columns)]
-        lines.append(_row(["---"] * len(table.columns)))
-        lines += [_row(row) for row in table.rows]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(f"## {t.title}\n\n{markdown_table(t)}" for t in tables(found)) + "\n"
+
+
+def markdown_table(table: TextTable) -> str:
+    """Return what a table is about, and the table, as markdown."""
+    lines = [table.about, "", _row(table.columns), _row(["---"] * len(table.columns))]
+    return "\n".join([*lines, *(_row(row) for row in table.rows)])
 
 
 def _row(cells: list[str]) -> str:

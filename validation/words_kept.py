@@ -5,7 +5,7 @@ import pandas as pd
 from validation.kept import TRANSFER_LIMIT
 from validation.text import TextTable, percent
 
-__all__ = ["absent_table", "published_table", "transfer_table"]
+__all__ = ["absent_table", "coverage_table", "published_table", "transfer_table"]
 
 FAMILIES = {
     "gemm_bf16": "GEMM bf16",
@@ -38,9 +38,8 @@ def transfer_table(table: pd.DataFrame) -> TextTable:
         "coefficients a family takes was chosen on these figures. Wanted of GEMM and attention: "
         f"{percent(TRANSFER_LIMIT, sign=False)}."
     )
-    return TextTable(
-        "Datasheet only", about, ["left out", *(FAMILIES[name] for name in shown)], rows
-    )
+    columns = ["left out", *(FAMILIES[name] for name in shown)]
+    return TextTable("Datasheet only", about, columns, rows)
 
 
 def published_table(table: pd.DataFrame) -> TextTable:
@@ -69,6 +68,45 @@ def published_table(table: pd.DataFrame) -> TextTable:
         "not part of the project."
     )
     return TextTable("Other people's runs", about, columns, rows)
+
+
+LEVELS = {
+    "own": "H200, vLLM 0.24: streams",
+    "own_burst": "H200, vLLM 0.24: bursts",
+    "fresh": "the same, runs measured after the bands' rule was made",
+    "other": "other engines or accelerators",
+    "datasheet": "accelerators without traces",
+    "kernels": "kernels",
+}
+KINDS = {
+    "ttft": "TTFT",
+    "tail": "p99",
+    "tpot": "TPOT",
+    "e2e": "E2E",
+    "rate": "throughput",
+    "power": "power",
+}
+
+
+def coverage_table(table: pd.DataFrame) -> TextTable:
+    """Return how often bands of 80 % held the measured value."""
+    rows = [
+        [
+            LEVELS.get(str(row["family"]), str(row["family"])),
+            KINDS.get(str(row["figure"]), str(row["figure"])),
+            f"{int(row['cases']):,}",
+            percent(row["coverage"], sign=False),
+            percent(row["half_width"], sign=False),
+            percent(row["median_error"], sign=False),
+        ]
+        for row in table.to_dict("records")
+    ]
+    columns = ["what", "figure", "cases", "in the band", "half-width", "median |error|"]
+    about = (
+        "Bands from P10 to P90 on cases that they were not made from; 80 % should lie inside. Kept "
+        "from the last python -m validation.fit_bands (docs/bands.md)."
+    )
+    return TextTable("Bands", about, columns, rows)
 
 
 def absent_table(table: pd.DataFrame) -> TextTable:

@@ -7,6 +7,7 @@ import typer
 from sim.cli.output import print_table
 
 if TYPE_CHECKING:
+    from sim.exploring.bands import Band
     from sim.simulation import Result
 
 __all__ = ["print_figures"]
@@ -25,24 +26,37 @@ def print_figures(result: "Result", figures: dict[str, Any]) -> None:
         f"tp {hardware.tp}, pp {hardware.pp}"
     )
     typer.echo(f"{figures['scenario']}: {where} ({figures['fidelity']} kernels)")
-    rows = [[name.upper(), *_row(figures, name)] for name in LATENCIES]
-    print_table(["", *COLUMNS], rows)
+    from sim.exploring.bands import bands_of
     from sim.metrics import metrics
     from sim.units import readable
 
+    bands = bands_of(result)
+    rows = [
+        [name.upper(), *_row(figures, name), _span(bands.get(f"{name}_mean_s"), "s")]
+        for name in LATENCIES
+    ]
+    print_table(["", *COLUMNS, "mean, P10 .. P90"], rows)
     changing = scenario.failures is not None or scenario.autoscaling is not None
     wanted = KEY_FIGURES + (FLEET_FIGURES if changing else ())
     shown = [name for name in wanted if name in figures]
     shown = [n for n in shown if n not in OPTIONAL or figures[n] is not None]
     table = [
-        [n, readable(figures[n], metrics[n].unit), metrics[n].description.split(";")[0]]
-        for n in shown
+        [n, readable(figures[n], unit), _span(bands.get(n), unit), about.split(";")[0]]
+        for n, unit, about in ((n, metrics[n].unit, metrics[n].description) for n in shown)
     ]
-    print_table(["metric", "value", "what it is"], table)
+    print_table(["metric", "value", "P10 .. P90", "what it is"], table)
     from sim.technique_notes import technique_notes
 
     for note in technique_notes(result):
         typer.echo(note)
+
+
+def _span(band: "Band | None", unit: str) -> str:
+    from sim.units import readable
+
+    if band is None:
+        return ""
+    return f"{readable(band.low, unit)} .. {readable(band.high, unit)}"
 
 
 def _row(figures: dict[str, Any], name: str) -> list[str]:

@@ -1,31 +1,47 @@
-"""How far a figure may lie off: errors of kernels carried through the estimate, and other seeds.
+"""How far a figure may lie off: P10 and P90 of its error, from four sources.
 
-Kernel errors are the held-out residuals of the calibration (P10 to P90). Each family's factor
-scales its part of the step tables; the estimate is made again at both ends, and the ratio to the
-estimate in the middle is the band of every figure, queueing included. All kernels are taken to be
-off in the same direction, which is the cautious choice. The spread over seeds is added in
-quadrature, on a log scale.
+Kernels: held-out residuals of the calibration (P10 to P90) scale each part of the step tables, and
+the estimate is made again at both ends, queueing included. Errors of different parts (token-wise
+kernels, decode attention, prompt attention) are independent and add in quadrature; of those within
+a part a share is the same in all kernels of a step, the rest averages out. Engine: what measured
+runs leave beyond that (`sim.exploring.engine_error`). Sampling: other seeds, else batch means
+(`sim.exploring.sampling`).
+All add in quadrature on a log scale; P50 is the prediction. docs/bands.md says how good they are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hardware.kernels import KernelModel, load_kernels
 from hardware.kernels_families import FAMILIES
 from sim.deployment import Deployment
 from sim.exploring.curve import scaled
+from sim.exploring.engine_error import engine_error, kernel_share, level_of
 from sim.exploring.estimate import Estimate, estimate
+from sim.exploring.sampling import batches_of, sampling_error
 from sim.scenario import Scenario
+from sim.simulation import Result
 from workloads.precision import kernel_dtype
 
-__all__ = ["Band", "kernel_bands", "reaching_steady_state", "rounded", "with_seeds"]
+__all__ = [
+    "Band",
+    "band_table",
+    "bands_of",
+    "kernel_logs",
+    "model_bands",
+    "reaching_steady_state",
+    "rounded",
+    "with_seeds",
+]
 
 Z80 = 1.2816  # half-width of P10 to P90 of a normal distribution, in standard deviations
 FALLBACK = (-0.1, 0.1)  # where a family has no residuals of its own
 Ratios = dict[str, tuple[float, float]]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,8 @@ def _family_band(kernels: KernelModel, *names: str) -> tuple[float, float]:
     return FALLBACK
 
 
-def _factors(deployment: Deployment, end: int) -> dict[str, float]:
-    """Return the factors on token-wise kernels, decode and prompt attention at one end."""
+def _factors(deployment: Deployment, part: str, end: int) -> dict[str, float]:
+    """Return the factors on token-wise kernels, decode and prompt attention at one end of one."""
     kernels, model = load_kernels(deployment.spec), deployment.model
     gemm = f"gemm_{kernel_dtype(model.weights, model.activations)}"
     families = {
@@ -60,15 +76,39 @@ def _factors(deployment: Deployment, end: int) -> dict[str, float]:
         "decode": (f"attention_decode_{model.kv}", "attention_decode"),
         "prefill": ("attention_prefill",),
     }
-    return {
-        part: float(np.exp(_family_band(kernels, *names)[end])) for part, names in families.items()
-    }
+    factors = dict.fromkeys(families, 1.0)
+    factors[part] = float(np.exp(_family_band(kernels, *families[part])[end]))
+    return factors
 
 
-def kernel_bands(
+PARTS = ("linear", "decode", "prefill")
+
+
+def kernel_logs(
     scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, middle: Estimate
 ) -> Ratios:
-    """Return figure -> (low, high) over its estimate, from the errors of the kernels.
+    """Return figure -> (lower, upper) half-width of its log error, from the errors of kernels."""
+    squares = {name: np.zeros(2) for name in middle.figures}
+    for part in PARTS:
+        ends = [
+            estimate(scenario, scaled(deployment, **_factors(deployment, part, end)), requests)
+            for end in (0, 1)
+        ]
+        for name, value in middle.figures.items():
+            ratios = [e.figures[name] / value for e in ends] if value > 0 else [1.0]
+            logs = np.log(np.clip([1.0, *ratios], 1e-3, 1e3))
+            squares[name] += np.square([logs.min(), logs.max()])
+    return {name: (float(low), float(high)) for name, (low, high) in _roots(squares)}
+
+
+def _roots(squares: dict[str, Floats]) -> list[tuple[str, Floats]]:
+    return [(name, np.sqrt(both)) for name, both in squares.items()]
+
+
+def model_bands(
+    scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, middle: Estimate
+) -> Ratios:
+    """Return figure -> (low, high) over its estimate: kernels and engine.
 
     Parameters
     ----------
@@ -77,14 +117,12 @@ def kernel_bands(
     middle : Estimate
         The estimate with kernel times as they are.
     """
-    ends = [
-        estimate(scenario, scaled(deployment, **_factors(deployment, end)), requests).figures
-        for end in (0, 1)
-    ]
     found: Ratios = {}
-    for name, value in middle.figures.items():
-        ratios = [other[name] / value if value else 1.0 for other in ends]
-        found[name] = min(1.0, *ratios), max(1.0, *ratios)
+    level, share = level_of(scenario, deployment, requests), kernel_share()
+    for name, (low, high) in kernel_logs(scenario, deployment, requests, middle).items():
+        beyond = engine_error(level, deployment.spec.kind, name)
+        ends = (-np.hypot(low * share, beyond), np.hypot(high * share, beyond))
+        found[name] = (float(np.exp(ends[0])), float(np.exp(ends[1])))
     return found
 
 
@@ -103,9 +141,9 @@ def reaching_steady_state(
     Parameters
     ----------
     scenario, deployment, requests, middle
-        As for `kernel_bands`.
+        As for `model_bands`.
     ratios : dict
-        From `kernel_bands`.
+        From `model_bands`.
     """
     ends = estimate(scenario, deployment, requests, endless=True).figures
     found = dict(ratios)
@@ -114,6 +152,46 @@ def reaching_steady_state(
         low, high = ratios[name]
         found[name] = min(low, other), max(high, other)
     return found
+
+
+def bands_of(result: Result) -> dict[str, Band]:
+    """Return the band of every figure of a simulation that the estimate gives too.
+
+    Examples
+    --------
+    >>> from sim import simulate
+    >>> found = bands_of(simulate(Scenario()))["tpot_mean_s"]
+    >>> found.low < found.value < found.high
+    True
+    """
+    from sim.metrics import summary
+
+    scenario, deployment = result.scenario, result.deployment
+    middle = estimate(scenario, deployment, result.requests)
+    figures, batches = summary(result), batches_of(result.requests)
+    found = {}
+    for name, (low, high) in model_bands(scenario, deployment, result.requests, middle).items():
+        value = figures.get(name)
+        if isinstance(value, int | float):
+            chance = sampling_error(batches, name)
+            found[name] = _widened(float(value), low, high, chance)
+    return found
+
+
+def band_table(bands: dict[str, Band]) -> dict[str, dict[str, float]]:
+    """Return the content of bands.json: figure -> p10, p50, p90 [SI]."""
+    return {
+        name: {
+            key: float(f"{value:.6g}")
+            for key, value in (("p10", band.low), ("p50", band.value), ("p90", band.high))
+        }
+        for name, band in sorted(bands.items())
+    }
+
+
+def _widened(value: float, low: float, high: float, chance: float) -> Band:
+    down, up = (np.hypot(np.log(max(end, 1e-6)), chance) for end in (low, high))
+    return Band(value, value * float(np.exp(-down)), value * float(np.exp(up)))
 
 
 def with_seeds(
@@ -126,7 +204,7 @@ def with_seeds(
     value : float
         The figure.
     ratio : (float, float) or None
-        From `kernel_bands`; None where the estimate does not give the figure.
+        From `model_bands`; None where the estimate does not give the figure.
     others : sequence of float or None
         The same figure of other seeds.
 
@@ -138,8 +216,7 @@ def with_seeds(
     low, high = ratio or (1.0, 1.0)
     seen = np.array([v for v in (value, *others) if v is not None and v > 0])
     noise = Z80 * float(np.log(seen).std(ddof=1)) if seen.size > 2 else 0.0
-    down, up = (np.hypot(np.log(max(end, 1e-6)), noise) for end in (low, high))
-    return Band(value, value * float(np.exp(-down)), value * float(np.exp(up)))
+    return _widened(value, low, high, noise)
 
 
 def rounded(band: Band) -> int:

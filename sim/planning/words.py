@@ -72,6 +72,8 @@ def sentences(result: PlanResult) -> Iterable[str]:
     name = best.rating.candidate.name
     yield f"{name}: {result.verdicts[name].sentence}."
     yield f"{name}: {result.break_evens[name].says()}."
+    yield from _orders(result)
+    yield from _limits(result)
     second = next((o for o in result.options if o.fits and o.rating.candidate.name != name), None)
     if second is not None:
         more = 100 * (second.present / best.present - 1)
@@ -92,6 +94,47 @@ def sentences(result: PlanResult) -> Iterable[str]:
         f"What matters most is {factor['factor']}: between its P10 and P90 the cost goes from "
         f"{money(factor['present_low'], coin)} to {money(factor['present_high'], coin)}."
     )
+
+
+def _orders(result: PlanResult) -> Iterable[str]:
+    """Yield what to order when, and what is rented until it is there."""
+    plan = result.schedule
+    orders = plan[plan["order"] > 0]
+    if len(orders):
+        what = "; ".join(
+            f"{o} in {q}" for o, q in zip(orders["order_of"], orders["quarter"], strict=True)
+        )
+        yield f"To order: {what}."
+    waiting = plan[(plan["rented"] > 0) & (plan["ready"].cumsum() < plan["ready"].sum())]
+    if result.best.bill.way == "buy" and len(waiting):
+        most, last = waiting["rented"].max(), waiting["quarter"].iloc[-1]
+        yield f"Until all is there, up to {most:.1f} accelerators (mean) are rented, to {last}."
+
+
+def _limits(result: PlanResult) -> Iterable[str]:
+    """Yield power, energy, carbon and cost against what site and budget allow."""
+    best, file = result.best, result.file
+    foot = result.footprints[best.rating.candidate.name]
+    watts, limit = float(best.fleet.peak_watts()[0].max()), file.site.power_limit_w
+    power = f"IT power peaks at {watts / 1e3:,.1f} kW"
+    if limit is not None:
+        power += f", {100 * (1 - watts / limit):.0f} % below the site's {limit / 1e3:,.1f} kW"
+    yield (
+        f"{power}; all nodes together use {foot.energy_j / 3.6e9:,.0f} MWh and cause "
+        f"{foot.carbon_g / 1e6:,.0f} t of CO2 over the plan."
+    )
+    coin = file.money.currency
+    for row in result.api.to_dict("records"):
+        change = 100 * (row["ratio"] - 1)
+        side = "more" if change > 0 else "less"
+        yield (
+            f"The same tokens at the list price of {row['api']} cost "
+            f"{money(row['present'], coin)}, {abs(change):.0f} % {side}."
+        )
+    budget = file.money.budget
+    if budget is not None:
+        spare = 100 * (1 - best.present / budget)
+        yield f"Of the budget of {money(budget, coin)}, {spare:.0f} % is left."
 
 
 def shortlist(result: PlanResult) -> list[Option]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from formats import InputError
 from sim.cli import run
 from sim.planning import load_plan, plan
+from sim.planning.load import Load
+from sim.planning.schedule import purchase_plan
+from sim.planning.words import sentences
 from sim.planning.write import PLAN_FILES, write_plan
 
 FILE = """
@@ -82,6 +86,19 @@ def test_the_answer_is_printed_and_the_files_are_named(printed):
     assert "left out: too small: " in text
     assert "does not fit" in text
     assert "Wrote plan.json, plan.csv, plan.html" in text
+
+
+def test_orders_power_and_list_prices_are_said(result):
+    buy = next(o for o in result.options if o.bill.way == "buy")
+    orders = purchase_plan(buy, Load.of(result.file))
+    bought = replace(result, best=buy, schedule=orders)
+    said = " ".join(sentences(bought))
+    first = orders[orders["order"] > 0].iloc[0]
+    assert f"To order: {first['order_of']} in {first['quarter']}" in said
+    assert f"{first['order']} x " in first["order_of"]
+    assert "(mean) are rented, to 2027Q1." in said  # ten weeks of lead time
+    assert f"IT power peaks at {buy.fleet.peak_watts()[0].max() / 1e3:,.1f} kW" in said
+    assert said.count("list price of") == len(result.api) > 0
 
 
 def test_the_files_hold_the_same_figures(printed, folder):

@@ -182,7 +182,11 @@ def _speculation(found: Validation) -> TextTable:
         ]
         for row in found.speculation.to_dict("records")
     ]
-    about = "Prompt lookup on an H200: acceptance as measured, times as predicted; nothing fitted."
+    about = (
+        "Prompt lookup on an H200: acceptance as measured, times as predicted; nothing fitted. "
+        "Requests that find no draft make a step uneven, which then plays no full graph: not "
+        "modelled, so conv_r8 is predicted too fast."
+    )
     columns = ["run", "workload", "figure", "predicted", "measured", "error"]
     return TextTable("Speculation", about, columns, rows)
 

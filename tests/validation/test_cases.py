@@ -42,7 +42,7 @@ def test_a_selection_is_a_run_a_workload_or_everything():
     [
         (Selection("llama8b_bf1"), "did you mean 'llama8b_bf16'"),
         (Selection(RUN, "conv_r122"), "did you mean 'conv_r12'"),
-        (Selection(None, "conv_r122"), "did you mean 'conv_r12'"),
+        (Selection(None, "conv_r122"), "did you mean 'conv_r[12]2'"),
     ],
 )
 def test_unknown_names_are_helped(selection, message):

@@ -47,7 +47,7 @@ def cost_parts(result: PlanResult) -> alt.Chart:
             y=alt.Y("option:N", sort=_names(result), title=None).axis(labelLimit=260),
             x=alt.X("sum(cost):Q", title=f"present cost [{coin}]").axis(format="~s"),
             color=alt.Color("part:N", sort=list(PARTS))
-            .legend(orient="top", title=None)
+            .legend(orient="top", title=None, columns=4)
             .scale(domain=list(PARTS), range=list(SHADES)),
             order=alt.Order("part:N"),
             tooltip=["option:N", "part:N", alt.Tooltip("cost:Q", format=",.0f")],

@@ -68,7 +68,7 @@ def _cards(result: PlanResult) -> Iterable[str]:
         "present cost": money(best.present, coin),
         "per month, levelised": money(best.month, coin),
         **{
-            f"per million {kind} tokens": f"{value:.3g} {coin}"
+            f"per million {kind} tokens": f"{value:.{3 if value > 0.01 else 1}g} {coin}"
             for kind, value in best.per_million.items()
             if value
         },

@@ -64,8 +64,8 @@ def published_table(table: pd.DataFrame) -> TextTable:
     columns = [*keys[:3], "figure", "rows", "models", "signed", "median |error|"]
     about = (
         "Configurations that others measured; medians of groups of one model and precision, "
-        "averaged by rows. Kept from the last python -m validation.published: the raw tables are "
-        "not part of the project."
+        "averaged by rows. Kept from the last python -m validation.published, which took vLLM's "
+        "engine profile for every engine; the raw tables are not part of the project."
     )
     return TextTable("Other people's runs", about, columns, rows)
 

@@ -73,7 +73,7 @@ def published_table(table: pd.DataFrame) -> TextTable:
 LEVELS = {
     "own": "H200, vLLM 0.24: streams",
     "own_burst": "H200, vLLM 0.24: bursts",
-    "fresh": "the same, runs measured after the bands' rule was made",
+    "fresh": "the same, fresh runs that no width was fitted to",
     "other": "other engines or accelerators",
     "datasheet": "accelerators without traces",
     "kernels": "kernels",

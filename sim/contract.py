@@ -137,8 +137,8 @@ def _promise(kept: bool, text: str) -> None:
 
 
 def _check_conserved(trial: _Trial, table: pd.DataFrame) -> None:
-    replica = trial.run(table, every_step=1)
-    requests, rows, knobs = replica.records.requests, replica.steps(), replica.knobs[0]
+    replica, knobs = trial.run(table, every_step=1), trial.knobs()[0]
+    requests, rows = replica.records.requests, replica.steps()
     _promise(bool((requests["status"] != Status.UNFINISHED).all()), "a request was left behind")
     done = requests[requests["status"] == Status.FINISHED]
     _promise(bool((done["emitted"] == done["output_tokens"]).all()), "tokens are missing")
@@ -148,6 +148,11 @@ def _check_conserved(trial: _Trial, table: pd.DataFrame) -> None:
     inside = (rows["free_blocks"] >= 0) & (rows["free_blocks"] <= knobs["num_blocks"])
     _promise(bool(inside.all()), "the KV pool was overdrawn")
     _promise(bool((rows["unused_tokens"] >= 0).all()), "blocks hold more tokens than they can")
+    decoded = rows["decode_requests"] + rows["padding"]
+    _promise(bool((decoded <= knobs["max_num_seqs"]).all()), "a step had too many sequences")
+    computed = rows["prefill_tokens"] + decoded
+    most = knobs["max_num_batched_tokens"]
+    _promise(bool((computed <= most).all()), "a step had more tokens than it may")
 
 
 def _check_repeatable(trial: _Trial, table: pd.DataFrame) -> None:

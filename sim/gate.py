@@ -10,6 +10,7 @@ from policies.rules import AdmissionRules
 __all__ = ["Buckets", "draw_patience"]
 
 Floats = npt.NDArray[np.float64]
+LEAST_CV = 1e-6  # below it, waits differ by less than any clock tells
 
 
 @dataclass
@@ -48,7 +49,7 @@ def draw_patience(count: int, rules: AdmissionRules, rng: np.random.Generator) -
     Gamma with the given mean and variation; all alike at a variation of 0; infinite without a
     mean.
     """
-    if np.isinf(rules.patience_s) or rules.patience_cv == 0:
+    if np.isinf(rules.patience_s) or rules.patience_cv < LEAST_CV:
         return np.full(count, rules.patience_s)
     shape = rules.patience_cv**-2
     return np.asarray(rng.gamma(shape, rules.patience_s / shape, count))

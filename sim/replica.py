@@ -301,7 +301,8 @@ class Replica:
         if status == ROWS_FULL:
             self.more_rows()
         elif self.policy is not None:
-            ask(self.policy, self.state, self.knobs, self.records.requests, self.lanes)
+            requests = self.records.requests
+            ask(self.policy, self.state, self.knobs, requests, self.lanes, self.tables)
 
     def _full(self, new: int) -> bool:
         state = self.state[0]

@@ -135,8 +135,10 @@ def adaptive_policy(policies: Policies) -> AdaptiveBatching | None:
 
 
 def _batching(rules: BatchRules) -> dict[str, float]:
+    # a batch that stays together decodes all its rows, padding too, in every step
+    most = rules.max_num_batched_tokens if rules.together else NO_LIMIT
     return {
-        "max_num_seqs": rules.max_num_seqs,
+        "max_num_seqs": min(rules.max_num_seqs, most),
         "max_num_batched_tokens": rules.max_num_batched_tokens,
         "long_prefill_token_threshold": rules.long_prefill_token_threshold,
         "max_num_partial_prefills": rules.max_num_partial_prefills,
@@ -290,13 +292,15 @@ def ask(
     knobs: npt.NDArray[np.void],
     requests: npt.NDArray[np.void],
     lanes: Lanes,
+    tables: StepTables,
 ) -> None:
-    """Let a policy set the rules of the next steps, within its own limits."""
+    """Let a policy set the rules of the next steps, within its own limits and the step tables'."""
     rules, most = policy.adapt(engine_view(state[0], knobs[0], requests, lanes)), policy.rules()
-    seqs = min(max(rules.max_num_seqs, 1), most.max_num_seqs)
+    seqs = min(max(rules.max_num_seqs, 1), most.max_num_seqs, tables.head_s.size - 1)
     tokens = max(rules.max_num_batched_tokens, seqs, int(state["n_running"][0]))
     knobs["max_num_seqs"] = seqs
-    knobs["max_num_batched_tokens"] = min(tokens, most.max_num_batched_tokens)
+    largest = min(most.max_num_batched_tokens, tables.linear_s.size - 1)
+    knobs["max_num_batched_tokens"] = min(tokens, largest)
     for name in ("long_prefill_token_threshold", "max_num_partial_prefills"):
         knobs[name] = getattr(rules, name)
     state["rules_until_s"] = state["now"] + max(rules.valid_s, LEAST_HOLD_S)

@@ -28,7 +28,7 @@ def log(
     row.prefill_attention = pairs
     row.decode_requests = decodes
     row.decode_context = context
-    row.padding = state.n_padding
+    row.padding = state.n_padding if decodes > 0 else 0
     row.running = state.n_running
     row.waiting = state.n_waiting
     row.preempted = state.preempted

@@ -209,7 +209,7 @@ def _general_step(
             prefill_tokens += tokens
             pairs += tokens * (past + 0.5 * (tokens + 1))
             attention += prefill_attention_s(tables, tokens, past)
-    idle, more = state.n_padding, 0
+    idle, more = state.n_padding if decodes > 0 else 0, 0  # prompts go without padding
     if knobs.draft_tokens > 0:
         adapt(state, knobs, requests, lanes)
         more = charge(tables, state, knobs, lanes, prefill_tokens, decodes, context)
@@ -222,8 +222,8 @@ def _general_step(
         attention,
         pairs,
         decodes + idle,
-        context + state.padding_context,
-        squares + state.idle_squares,
+        context + (state.padding_context if idle > 0 else 0),
+        squares + (state.idle_squares if idle > 0 else 0.0),
         state.n_emitting + idle + more,
         prefills,
     )

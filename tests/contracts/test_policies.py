@@ -20,6 +20,12 @@ OTHERS = [
         },
     ),
     ("batching", {"name": "adaptive", "step_objective_s": 0.01, "interval_s": 0.05}),
+    # fewer tokens in a step than sequences: held batches must not run over
+    *(
+        ("batching", {"name": name, "max_num_batched_tokens": 4})
+        for name in ("static", "dynamic", "chunked-prefill", "adaptive", "prefill-only")
+    ),
+    ("batching", {"name": "dynamic", "max_num_batched_tokens": 1}),
     ("ordering", {"name": "online-first", "deadline_s": 2.0, "margin_s": 1.5}),
     ("ordering", {"name": "online-first", "max_batch_seqs": 2, "batch_tokens": 16}),
     ("memory", {"name": "paged", "block_size": 1}),
@@ -36,6 +42,7 @@ OTHERS = [
     ("admission", {"name": "rate-limit", "rate_per_s": 2.0, "burst": 3}),
     ("admission", {"name": "shed-load", "ttft_s": 0.1}),
     ("admission", {"name": "impatient", "patience_s": 0.2, "patience_cv": 0.5}),
+    ("admission", {"name": "impatient", "patience_s": 0.2, "patience_cv": 1e-300}),
     ("admission", {"name": "limits", "queue_limit": 5, "timeout_s": 0.5, "patience_s": 0.4}),
     ("answers", {"name": "hit-rate", "hit_share": 0.5}),
     ("encoder", {"name": "cached", "cache_bytes": 1e5, "items": 5}),

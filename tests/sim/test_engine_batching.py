@@ -43,6 +43,14 @@ def test_static_prompts_go_over_several_steps():
     assert columns(replica, "finish_s") == [5.0, 5.0, 5.0]
 
 
+def test_prompts_of_a_held_batch_go_without_its_padding():
+    """Three answers of one token: the first two are over while the third prompt is computed."""
+    table = requests((0, 8, 1), (0, 8, 1), (0, 8, 3))
+    replica = serve(table, toy_knobs(max_num_batched_tokens=8, max_num_seqs=4, **STATIC))
+    rows = single_steps(replica, "prefill_tokens", "decode_requests", "padding")
+    assert rows == [(8, 0, 0), (8, 0, 0), (8, 0, 0), (0, 1, 2), (0, 1, 2)]
+
+
 def test_static_batch_is_closed():
     """The second arrives a moment after the batch was chosen and waits for its end."""
     replica = serve(requests((0, 4, 6), (0.5, 4, 1)), toy_knobs(**STATIC))

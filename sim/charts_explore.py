@@ -159,7 +159,9 @@ def compared_latency(tables: Mapping[str, pd.DataFrame], what: str) -> alt.Chart
             color=alt.Color(
                 "scenario:N",
                 sort=names,
-                legend=alt.Legend(title=None, orient="top", columns=1, labelLimit=320),
+                legend=alt.Legend(title=None, orient="top", columns=1, labelLimit=320)
+                if names[1:]
+                else None,
             ).scale(domain=names, range=[LINES[i % len(LINES)] for i in range(len(names))]),
             tooltip=[
                 "scenario:N",

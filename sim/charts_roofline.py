@@ -196,7 +196,7 @@ def waterfall_bars(table: pd.DataFrame, column: str, title: str) -> Any:  # noqa
     )
     x = (
         alt.X("after:Q", title=title)
-        .axis(values=DECADES, format="~g")
+        .axis(values=DECADES, format="~g", titleAnchor="end")
         .scale(type="log", domain=[low, 4.0 * float(after.max())], nice=False)
     )
     bars = base.mark_bar(height=16).encode(

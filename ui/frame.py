@@ -50,8 +50,13 @@ def title(words: str, scenario: Scenario | None) -> None:
 def files(scenario: Scenario) -> None:
     """Draw the row of buttons: pin, link, download, upload."""
     with st.container(horizontal=True, gap="small", width="content", key="files"):
-        if st.button("Pin", icon=":material/keep:", help="Keep this scenario on the page Compare."):
-            _pin(scenario)
+        st.button(
+            "Pin",
+            icon=":material/keep:",
+            help="Keep this scenario on the page Compare.",
+            on_click=_pin,  # before the page is drawn, so a control moved at once cannot undo it
+            args=(scenario,),
+        )
         _link()
         st.download_button(
             "Scenario",

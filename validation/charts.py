@@ -57,9 +57,11 @@ def scatter(serving: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no comm
             x=x,
             y=y,
             color=alt.Color(
-                "figure:N", sort=names, legend=alt.Legend(title=None, orient="top")
+                "figure:N", sort=names, legend=alt.Legend(title=None, orient="top", columns=2)
             ).scale(domain=names, range=list(LINES[: len(names)])),
-            shape=alt.Shape("kind:N", legend=alt.Legend(title=None, orient="top")),
+            shape=alt.Shape(
+                "kind:N", legend=alt.Legend(title=None, orient="top", symbolFillColor="#808080")
+            ),
             tooltip=["case:N", "figure:N", *_tips("measured_ms", "predicted_ms"), _percent()],
         )
     )
@@ -89,7 +91,7 @@ def error_dots(serving: pd.DataFrame) -> Any:  # noqa: ANN401 - layers have no c
             x=alt.X("error:Q", title="predicted / measured - 1").axis(format="+%"),
             y=alt.Y("figure:N", sort=order, title=None),
             color=alt.Color(
-                "case:N", legend=alt.Legend(title=None, orient="bottom", columns=2)
+                "case:N", legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=320)
             ).scale(range=list(LINES)),
             tooltip=["case:N", "figure:N", _percent()],
         )

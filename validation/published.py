@@ -335,7 +335,7 @@ def stored() -> pd.DataFrame:
 
 def absent() -> pd.DataFrame:
     """Return the rows that are no case: dataset, reason, rows."""
-    return pd.read_csv(ABSENT, comment="#") if ABSENT.exists() else pd.DataFrame()
+    return pd.read_csv(ABSENT, skiprows=1) if ABSENT.exists() else pd.DataFrame()
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:

@@ -47,7 +47,7 @@ def cost_parts(result: PlanResult) -> alt.Chart:
             y=alt.Y("option:N", sort=_names(result), title=None).axis(labelLimit=260),
             x=alt.X("sum(cost):Q", title=f"present cost [{coin}]").axis(format="~s"),
             color=alt.Color("part:N", sort=list(PARTS))
-            .legend(orient="top", title=None, columns=4)
+            .legend(orient="top", title=None, columns=2)
             .scale(domain=list(PARTS), range=list(SHADES)),
             order=alt.Order("part:N"),
             tooltip=["option:N", "part:N", alt.Tooltip("cost:Q", format=",.0f")],
@@ -106,7 +106,7 @@ def power_of_day(result: PlanResult) -> Chart:
             x=alt.X("hour:Q", title="hour of the day [h]").scale(domain=[0, 24], nice=False),
             y=alt.Y("kw:Q", title="IT power [kW]").scale(zero=True),
             color=alt.Color("what:N", title=None)
-            .legend(orient="top")
+            .legend(orient="top", columns=2)
             .scale(domain=list(parts), range=[BLUE, GREEN, ORANGE]),
             tooltip=["hour:Q", "what:N", alt.Tooltip("kw:Q", format=".4~g")],
         )
@@ -189,7 +189,9 @@ def tornado_chart(result: PlanResult) -> alt.Chart:
         .mark_bar()
         .encode(
             y=alt.Y("factor:N", sort=list(table["factor"]), title=None),
-            x=alt.X("start:Q", title=f"present cost [{coin}]").axis(format="~s").scale(zero=False),
+            x=alt.X("start:Q", title=f"present cost [{coin}]")
+            .axis(format="~s", tickCount=8)
+            .scale(zero=False),
             x2="end:Q",
             color=alt.Color("at:N", title=None)
             .legend(orient="top")
@@ -219,7 +221,7 @@ def cap_chart(result: PlanResult) -> alt.Chart:
         .encode(
             x=alt.X("share:Q", title="power limit, share of the TDP").axis(format="%"),
             y=alt.Y("throughput:Q", title="throughput kept").axis(format="%").scale(zero=False),
-            color=alt.Color("candidate:N", title=None).legend(orient="top", columns=3),
+            color=alt.Color("candidate:N", title=None).legend(orient="top", columns=2),
             tooltip=[
                 "candidate:N",
                 alt.Tooltip("cap_w:Q", title="limit [W]", format=".0f"),

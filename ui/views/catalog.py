@@ -29,12 +29,35 @@ FORMS = {
     "active [billion]": "%.1f",
     "KV cache [kB/token]": "%.1f",
 }  # others: whole numbers
-HIDDEN = ("id", "vendor", "publisher")  # the name says it
+HIDDEN = ("id", "vendor", "kind", "year", "publisher")  # said above the numbers of an entry
+WIDTHS = {
+    "kernels": 92,
+    "memory [GB]": 98,
+    "bandwidth [TB/s]": 122,
+    "16-bit [TFLOP/s]": 122,
+    "fp8 [TFLOP/s]": 104,
+    "fp4 [TFLOP/s]": 104,
+    "ridge [FLOP/byte]": 124,
+    "power [W]": 80,
+    "rent [USD/h]": 96,
+    "parameters [billion]": 142,
+    "active [billion]": 110,
+    "layers": 62,
+    "attention": 80,
+    "experts": 72,
+    "KV cache [kB/token]": 142,
+    "context [token]": 114,
+    "weights": 88,
+    "licence": 165,
+}  # pixel, as wide as the head; the name takes the rest
 HINTS = {
     "kernels": "measured: timed on this part; carried over: from measured parts of its kind.",
     "16-bit [TFLOP/s]": "Dense peak of fp16 or bf16 matrix products.",
     "ridge [FLOP/byte]": "16-bit peak over bandwidth: below it memory decides, above arithmetic.",
     "rent [USD/h]": "On demand, for one accelerator; source in the cost table.",
+    "attention": "mha: keys and values for each head; gqa, mqa: shared by a group or by all heads; "
+    "mla: kept as one compressed vector.",
+    "weights": "Number format of the published weights.",
     "active [billion]": "Parameters that one token passes through.",
     "experts": "Routed experts of a mixture-of-experts layer.",
     "KV cache [kB/token]": "Keys and values that each token leaves in memory.",
@@ -63,7 +86,7 @@ def _accelerators() -> None:
     spec = mine[chosen] if chosen in mine else accelerators.load(chosen)
     heading(spec.name)
     st.markdown(
-        f"{spec.vendor} {spec.architecture}, {spec.year}; id `{chosen}`. "
+        f"{spec.vendor} {spec.architecture}, {spec.kind}, {spec.year}; id `{chosen}`. "
         + (f"Kernel times measured: `{spec.calibration}`." if spec.calibration else "")
     )
     if spec.note:
@@ -93,9 +116,11 @@ def _models() -> None:
 def _table(rows: pd.DataFrame, name: str, first: str) -> str:
     """Draw a table to sort and choose from; return the id of the chosen row."""
     formats: dict[str, Any] = {
-        c: st.column_config.NumberColumn(format=FORMS.get(c, "%.0f"), help=HINTS.get(c))
+        c: st.column_config.NumberColumn(
+            format=FORMS.get(c, "%.0f"), help=HINTS.get(c), width=WIDTHS.get(c)
+        )
         if rows[c].dtype.kind in "fi"
-        else st.column_config.Column(help=HINTS.get(c))
+        else st.column_config.Column(help=HINTS.get(c), width=WIDTHS.get(c))
         for c in rows.columns
     }
     seen = st.dataframe(
@@ -120,10 +145,11 @@ def _sources(table: pd.DataFrame) -> None:
         table,
         hide_index=True,
         column_config={
+            "note": st.column_config.Column(width="medium"),
             "kind": st.column_config.TextColumn(
                 help="datasheet: as published; measured: on the part; fitted: to measurements; "
                 "assumption: a rule, said in the source."
-            )
+            ),
         },
     )
 

@@ -1,6 +1,5 @@
 """Compare: pinned scenarios side by side, all asked the same requests."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from ui.cards import CARDS
 from ui.frame import controls, follow, title
 from ui.jobs import Job, Teller
 from ui.outcome import COST, Outcome, quick_on, requests_of, scenario_key, simulated
-from ui.theme import chart, fault, heading
+from ui.theme import fault, heading, pairs
 from ui.words import percent, shown, span
 
 __all__ = ["page"]
@@ -172,7 +171,7 @@ def _table(found: Found) -> None:
         cells = {title: _cell(found, title, first, name, unit) for title in found.outcomes}
         if any(cells.values()):
             rows[label] = cells
-    heading("Differences")
+    heading("Differences" if found.paired else "Figures")
     st.dataframe(
         pd.DataFrame.from_dict(rows, orient="index"),
         row_height=32,
@@ -212,34 +211,19 @@ def _cell(found: Found, title: str, first: str, name: str, unit: str) -> str:
 
 
 def _charts(found: Outcomes) -> None:
-    makers: list[tuple[str, Callable[[Outcomes], Any], str]] = [
-        (
-            "Throughput against interactivity",
-            _frontier,
-            "Each curve: all batch sizes of one design.",
-        ),
-        (
-            "Time to first token",
-            lambda f: _latency(f, "ttft"),
-            "Share of requests below each value.",
-        ),
-        ("Time per output token", lambda f: _latency(f, "tpot"), "Share of requests below."),
-        ("End to end", lambda f: _latency(f, "e2e"), "Share of requests below each value."),
-        (
-            "Cost",
-            _cost,
-            "All of the deployment over its output tokens, at this load; the line: P10 to P90.",
-        ),
-        ("Energy", _energy, "Energy of all accelerators over output tokens; the line: P10 to P90."),
+    below = "Share of requests that took at most so long."
+    cost = "All of the deployment over its output tokens, at this load; the line: P10 to P90."
+    energy = "Energy of all accelerators over output tokens; the line: P10 to P90."
+    curves = "Each curve: all batch sizes of one design; the dot is this load."
+    made = [
+        ("Throughput against interactivity", _frontier(found), curves),
+        ("Time to first token", _latency(found, "ttft"), below),
+        ("Time per output token", _latency(found, "tpot"), below),
+        ("End to end", _latency(found, "e2e"), below),
+        ("Cost", _cost(found), cost),
+        ("Energy", _energy(found), energy),
     ]
-    for i in range(0, len(makers), 2):
-        for place, (words, make, text) in zip(
-            st.columns(2, gap="large"), makers[i : i + 2], strict=True
-        ):
-            with place:
-                heading(words)
-                chart(make(found), words, words)
-                st.caption(text)
+    pairs([(words, words, one, text) for words, one, text in made])
 
 
 def _frontier(found: Outcomes) -> Any:  # noqa: ANN401 - layers have no common type

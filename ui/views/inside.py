@@ -59,6 +59,10 @@ def _show(result: Result) -> None:
     _summary(table)
     heading("What the accelerators do")
     chart(phase_shares(table), "phases", "Shares of time for prompts, decoding and nothing")
+    st.caption(
+        "Prefill computes prompts and writes first tokens; decode writes one token more for each "
+        "running request a step; idle: no request is there."
+    )
     bars = step_bars(result.steps, start, end)
     if bars is None:
         st.caption("Choose a shorter part of the run to see single steps.")
@@ -116,6 +120,7 @@ def _lines(table: pd.DataFrame) -> None:
         heading("Clock, share of the full one")
         made = lines(table, {"clock": "clock"}, "clock", ".0%")
         chart(made, "clock", "Clock over time; falls when the power limit is reached")
+        st.caption("It falls when the power limit is reached; nothing is drawn while idle.")
 
 
 def _download(result: Result) -> None:

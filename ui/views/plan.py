@@ -18,7 +18,7 @@ from ui.frame import follow
 from ui.jobs import Job, Teller
 from ui.plan_inputs import plan_form, started
 from ui.share import parse
-from ui.theme import chart, fault, heading
+from ui.theme import fault, heading, pairs
 
 __all__ = ["page"]
 
@@ -107,10 +107,8 @@ def _run(file: PlanFile, tell: Teller) -> PlanResult:
 def _show(result: PlanResult) -> None:
     st.success(f"**{result.file.name}**: {headline(result)}", icon=":material/check_circle:")
     _cards(result)
-    for sentence in sentences(result):
-        st.markdown(f"- {sentence}")
-    for name, one in result.faults.items():
-        st.markdown(f"- Left out: {name}: {one.what}")
+    left_out = [f"Left out: {name}: {one.what}" for name, one in result.faults.items()]
+    st.markdown("\n".join(f"- {sentence}" for sentence in [*sentences(result), *left_out]))
     _charts(result)
     _tables(result)
     _export(result)
@@ -126,19 +124,14 @@ def _cards(result: PlanResult) -> None:
         "per million output tokens": f"{best.per_million['output']:.3g} {coin}",
         "IT power at the peak": f"{best.fleet.peak_watts().max() / 1e3:,.1f} kW",
     }
-    with st.container(horizontal=True, gap="small"):
+    with st.container(gap="small", key="sums"):
         for label, value in figures.items():
-            st.metric(label, value, border=True, width=205)
+            st.metric(label, value, border=True)
 
 
 def _charts(result: PlanResult) -> None:
-    places = st.columns(2, gap="large")
-    for i, (key, made) in enumerate(plan_charts(result).items()):
-        words, text, _ = CHARTS[key]
-        with places[i % 2]:
-            heading(words)
-            chart(made, f"plan {key}", words)
-            st.caption(text)
+    made = plan_charts(result)
+    pairs([(f"plan {key}", CHARTS[key][0], one, CHARTS[key][1]) for key, one in made.items()])
 
 
 def _tables(result: PlanResult) -> None:

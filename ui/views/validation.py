@@ -9,7 +9,7 @@ from sim import charts_explore
 from ui import state
 from ui.frame import follow
 from ui.jobs import Job, Teller
-from ui.theme import chart, heading
+from ui.theme import chart, heading, pairs
 from validation import charts
 from validation.cases import Selection, Validation, kernel_errors, validate
 from validation.kept import transfer_errors
@@ -197,11 +197,7 @@ def _charts(found: Validation) -> None:
             (words, charts.latency_overlay(workload, results, what))
             for what, words in LATENCIES.items()
         ]
-    places = st.columns(2, gap="large")
-    for i, (words, made) in enumerate(makers):
-        with places[i % 2]:
-            heading(words)
-            chart(made, words, words)
+    pairs([(words, words, made, "") for words, made in makers])
 
 
 def _fitted(found: Validation) -> None:

@@ -150,11 +150,16 @@ def _tried(found: Advice) -> None:
     )
     table = found.table(found.goal(goal))
     columns = {
-        "gain": st.column_config.NumberColumn("better by", format="percent"),
-        "ttft_p99_s": st.column_config.NumberColumn("TTFT p99 [s]", format="%.3f"),
-        "tpot_mean_s": st.column_config.NumberColumn("TPOT [s]", format="%.4f"),
-        "slo_attainment": st.column_config.NumberColumn("met", format="percent"),
-        "usd_per_million": st.column_config.NumberColumn("USD/M tokens", format="%.2f"),
+        "change": st.column_config.Column(width=225),
+        "gain": st.column_config.NumberColumn("better by", format="percent", width=78),
+        "ttft_p99_s": st.column_config.NumberColumn("TTFT p99 [s]", format="%.3f", width=92),
+        "tpot_mean_s": st.column_config.NumberColumn("TPOT [s]", format="%.4f", width=76),
+        "slo_attainment": st.column_config.NumberColumn(
+            "met", format="percent", width=66, help="Share of requests that met every objective."
+        ),
+        "usd_per_million": st.column_config.NumberColumn(
+            "USD/M tokens", format="%.2f", width=104, help="Per million output tokens."
+        ),
     }
     st.dataframe(table, hide_index=True, column_config=columns)
     for tried in (t for t in found.tried if t.fault):

@@ -112,6 +112,7 @@ SCENARIOS = {
     "wrong type": ('[hardware]\ntp = "two"\n', ["tp", "two"]),
     "nan": ("[slo]\nttft_s = nan\n", ["ttft_s"]),
     "policy without a name": ("[policies.batching]\nmax_num_seqs = 4\n", ["batching", "name"]),
+    "decisions without end": ("[autoscaling]\ninterval_s = 1e-300\n", ["interval_s", "0.01"]),
     "two sources": (
         '[workload]\nrequests = "a.csv"\nnamed = "chat"\n',
         ["requests", "named"],

@@ -114,7 +114,7 @@ class AutoscalingSection(_Section):
 
     policy: Choice = Field({"name": "target-utilisation"}, description="desired counts")
     pools: tuple[str, ...] = Field((), description="pools that are scaled, none = all")
-    interval_s: Positive = Field(15.0, description="between two decisions [s]")
+    interval_s: FiniteFloat = Field(15.0, ge=0.01, le=1e9, description="between two decisions [s]")
     least: int = Field(1, ge=0, le=100_000, description="replicas at least [replica]")
     most: int = Field(8, ge=1, le=100_000, description="replicas at most [replica]")
     up_cooldown_s: Seconds = Field(0.0, description="between two starts [s]")

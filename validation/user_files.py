@@ -163,6 +163,10 @@ def _checked(run: UserRun, path: Path) -> UserRun:
     if len(table) < FEWEST:
         what = f"holds {len(table)} finished requests"
         raise InputError(what, str(path), f"{FEWEST} or more", "measure longer")
+    unknown = ~np.isfinite(table[list(COLUMNS[:3])].to_numpy()).all(axis=1)
+    if unknown.any():
+        what = f"request {int(unknown.argmax())} has a time that is no number"
+        raise InputError(what, str(path), "seconds, all finite")
     first, ends = table["first_token_s"], table["finish_s"]
     wrong = (first < table["arrival_s"]) | (ends < first)
     if wrong.any():

@@ -119,6 +119,16 @@ def test_times_out_of_order_are_refused(files):
         read_measured(files / "bad.csv")
 
 
+@pytest.mark.parametrize("key", ["start_times", "itls"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_times_that_are_no_numbers_are_refused(files, key, value):
+    content = json.loads((files / "vllm.json").read_text())
+    content[key][3] = [value] if key == "itls" else value
+    (files / "bad.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="no number"):
+        read_measured(files / "bad.json")
+
+
 def test_the_host_is_found_on_one_half_and_helps_on_the_other(files):
     found = judge_user_run(Scenario(), read_measured(files / "requests.csv"))
     assert found.host_slowness == pytest.approx(SLOW, rel=0.25)

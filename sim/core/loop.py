@@ -347,7 +347,7 @@ def advance(
             continue
         state.resume = NO
         steady = _general_step(tables, state, knobs, pool, records, lanes, rows)
-        if steady and may_repeat(state, knobs):
+        if steady and may_repeat(state, knobs, lanes):
             repeat(tables, state, knobs, pool, tiers, records, lanes, rows, until)
     if until < np.inf:
         expel(state, requests, lanes, until)

@@ -18,14 +18,19 @@ ENDED = 1 << 40  # steps that a request which only pads the batch would allow
 
 
 @compiled
-def may_repeat(state: Record, knobs: Record) -> bool:
+def may_repeat(state: Record, knobs: Record, lanes: Record) -> bool:
     """Return whether the next step can only be the last one again: nobody may be admitted.
 
-    With drafts no two steps are alike.
+    With drafts no two steps are alike. A waiting request that is no background work displaces
+    one that is.
     """
     if not knobs.fuse or knobs.draft_tokens > 0 or (knobs.interactive and state.changed):
         return False
-    if state.n_waiting == 0 or state.n_running >= knobs.max_num_seqs:
+    if state.n_waiting == 0:
+        return True
+    if state.n_background > 0 and ints(lanes.waiting_level)[0] == 0:
+        return False
+    if state.n_running >= knobs.max_num_seqs:
         return True
     if knobs.hold:
         return state.fill_left == 0

@@ -82,6 +82,8 @@ def build_up(curve: Curve, rate: float, span_s: float) -> BuildUp:
     """
     served = np.maximum.accumulate(curve.rate_per_s)
     most, stays = curve.most_per_s, served < rate
+    if not stays.any():
+        return steady(curve, float(curve.batch[0]))
     batch = curve.batch[stays]
     rise = _elapsed(batch, rate - served[stays])
     full = float(rise[-1]) if rate > most else np.inf

@@ -9,6 +9,7 @@ import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import psutil
 import pytest
 import typer
 
@@ -329,8 +330,10 @@ def test_a_real_process_ends_with_the_same_codes(tmp_path):
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path):
     long = shell("simulate", "--rate", "9", "--duration", "4e6", "--out", tmp_path / "run")
-    time.sleep(4)
-    assert long.poll() is None
+    seen, until = psutil.Process(long.pid), time.monotonic() + 60
+    while seen.cpu_times().user < 4 and time.monotonic() < until:
+        assert long.poll() is None
+        time.sleep(0.1)
     os.kill(long.pid, signal.SIGINT)
     _, err = long.communicate(timeout=60)
     assert long.returncode == 130

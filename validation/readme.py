@@ -33,7 +33,8 @@ SEEDS = 5
 FITTED = (
     "What was fitted on what. Kernel times: H200 traces of kernels alone. Host times of the engine "
     "profile: half of the logs of the first machine's runs (`validation/fit_engine.py`). Clock and "
-    "power: training runs, some of the other machines' among them (`validation/fit_clock.py`). "
+    "power: the same training logs (`validation/fit_clock.py`); the form of the power window was "
+    "chosen with the error of one other workload (`conv_r24`) in view. "
     "Other machines: one number, the speed of their host (`host_slowness`), from half of their "
     "logs. Fresh runs: nothing; they were committed before any prediction of them was made. "
     "AISimulate's workloads are not all the same ones."

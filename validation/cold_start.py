@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from formats import InputError
 from sim.autoscaling import cold_start_s
 from sim.deployment import Deployment, deploy
 from sim.fleets.sections import ColdStart
 from sim.scenario import Scenario
+from validation.foreign import read_foreign
 
 __all__ = ["MODELS", "RATED", "compare", "measured"]
 
@@ -25,6 +25,7 @@ MODELS = {
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": "qwen2.5-32b",
 }
 """Model of the table -> one of the catalog with the same architecture."""
+NEEDED = ("file", "model_name", "loading_time")
 RATED = "Qwen/Qwen3-32B"
 LONGEST = 512  # tokens: only weights matter here
 
@@ -35,11 +36,9 @@ def measured(path: Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        The file is missing.
+        The file is missing or lacks a column.
     """
-    if not path.is_file():
-        raise InputError("there is no such file", str(path))
-    table = pd.read_csv(path)
+    table = read_foreign(path, NEEDED)
     table = table[table["file"].str.startswith("h100")]
     table = table.assign(
         model=table["model_name"].str.replace(r"_\d+$", "", regex=True),

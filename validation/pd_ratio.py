@@ -18,6 +18,7 @@ from formats import InputError, atomic_write
 from sim.metrics import summary
 from sim.scenario import Scenario
 from sim.simulation import simulate
+from validation.foreign import read_foreign
 
 __all__ = [
     "LEAD",
@@ -81,12 +82,7 @@ def compare(path: Path) -> pd.DataFrame:
     InputError
         The file is missing or lacks a column.
     """
-    if not path.is_file():
-        raise InputError("there is no such file", str(path))
-    table = pd.read_csv(path)
-    missing = [name for name in (*NEEDED, RATE) if name not in table]
-    if missing:
-        raise InputError(f"lacks column {missing[0]!r}", str(path))
+    table = read_foreign(path, (*NEEDED, RATE))
     table = table[RANKS * (table["prefill"] + table["decode"]) == GPUS]
     parts = [compare_load(load) for _, load in table.groupby(LOAD)]
     return pd.concat(parts, ignore_index=True)

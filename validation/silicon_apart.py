@@ -17,6 +17,7 @@ import pandas as pd
 from formats import InputError, atomic_write
 from sim.scenario import Scenario
 from sim.simulation import simulate
+from validation.foreign import read_foreign
 
 __all__ = ["STORED", "compare", "judge", "main", "rows_of", "scenario_of", "stored"]
 
@@ -31,6 +32,7 @@ SYSTEMS = {
 }
 FORMATS = {"nvfp4": "nvfp4", "fp8": "fp8_block", "fp8_block": "fp8_block"}
 HOPPER = ("h100_sxm", "h200_sxm")
+NEEDED = ("prefill_num_workers", "decode_num_workers", "mode", "concurrency", "system")
 MOST_USERS = 128  # rows with more are left out: their runs are long
 WAVES = 4  # requests of a user
 SEED = 0
@@ -42,11 +44,9 @@ def rows_of(path: Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        The file is missing.
+        The file is missing or lacks a column.
     """
-    if not path.is_file():
-        raise InputError("there is no such file", str(path))
-    table = pd.read_csv(path)
+    table = read_foreign(path, NEEDED)
     known = table["prefill_num_workers"].notna() & table["decode_num_workers"].notna()
     known &= (table["mode"] == "disagg") & (table["concurrency"] <= MOST_USERS)
     return table[known & table["system"].isin(SYSTEMS)].reset_index(drop=True)

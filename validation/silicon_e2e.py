@@ -18,6 +18,7 @@ import pandas as pd
 from formats import InputError, atomic_write
 from sim.scenario import Scenario
 from sim.simulation import simulate
+from validation.foreign import read_foreign
 
 __all__ = [
     "FITTED",
@@ -128,12 +129,7 @@ def dense_rows(path: Path) -> pd.DataFrame:
     InputError
         The file is missing or lacks a column.
     """
-    if not path.is_file():
-        raise InputError("there is no such file", str(path))
-    table = pd.read_csv(path)
-    missing = [name for name in NEEDED if name not in table]
-    if missing:
-        raise InputError(f"lacks column {missing[0]!r}", str(path), ", ".join(NEEDED))
+    table = read_foreign(path, NEEDED)
     llama = table["model_path"].str.contains("Llama") & (table["mode"] == "agg")
     return table[llama & table["system"].isin(SYSTEMS)].reset_index(drop=True)
 

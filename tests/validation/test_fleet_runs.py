@@ -88,6 +88,10 @@ def test_a_table_without_a_column_is_explained(tmp_path):
         silicon_e2e.dense_rows(tmp_path / "none.csv")
     with pytest.raises(InputError, match="lacks column 'prefill'"):
         pd_ratio.compare(path)
+    with pytest.raises(InputError, match="lacks column 'prefill_num_workers'"):
+        silicon_apart.rows_of(path)
+    with pytest.raises(InputError, match="lacks column 'file'"):
+        cold_start.measured(path)
 
 
 def test_loading_times_of_one_model_give_those_of_others(shared):

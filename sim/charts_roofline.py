@@ -13,7 +13,7 @@ __all__ = ["memory_bar", "roofs", "waterfall_bars"]
 
 HEIGHT = 420
 LOWEST, HIGHEST = 0.3, 1e4  # intensities that are drawn at least [FLOP/byte]
-PHASES = ("decode", "prompt")
+PHASES = {"decode": "decode", "prefill": "prefill", "image": "host"}  # phase -> colour
 MEMORY = {
     "weights": COLOURS["prefill"],
     "activations": COLOURS["queue"],
@@ -30,30 +30,32 @@ def roofs(table: pd.DataFrame, peaks: Mapping[str, float], levels: Mapping[str, 
     Parameters
     ----------
     table : DataFrame
-        As `sim.exploring.operators.operators` returns it.
+        Operators of `sim.explain.explain`; those without arithmetic are not drawn.
     peaks : mapping
         Precision -> peak [FLOP/s].
     levels : mapping
         Level of memory -> bandwidth [byte/s]; the first is the fastest.
     """
-    low = min(LOWEST, 0.3 * float(table["intensity"].min()))
-    high = max(HIGHEST, 2.0 * float(table["intensity"].max()))
+    data = _dots(table)
+    low = min(LOWEST, 0.3 * float(data["intensity"].min()))
+    high = max(HIGHEST, 2.0 * float(data["intensity"].max()))
     top = max(peaks.values())
     x = alt.X("intensity:Q", title="arithmetic intensity [FLOP/byte]")
     x = x.axis(values=DECADES, format="~s").scale(type="log", domain=[low, high], nice=False)
-    floor = 0.2 * float(table["rate"].min()) / 1e12
+    floor = 0.2 * float(data["rate"].min())
     y = alt.Y("rate:Q", title="rate [TFLOP/s]").axis(values=DECADES, format="~g")
     y = y.scale(type="log", domain=[floor, 2.5 * top / 1e12], nice=False)
+    names = [name for name in PHASES if name in set(data["phase"])]
     dots = (
-        alt.Chart(_dots(table), height=HEIGHT)
+        alt.Chart(data, height=HEIGHT)
         .mark_point(filled=True, opacity=0.9)
         .encode(
             x=x,
             y=y,
             size=alt.Size("share:Q", legend=None).scale(domain=[0, 1], range=[50, 700]),
             color=alt.Color(
-                "phase:N", sort=list(PHASES), legend=alt.Legend(title=None, orient="top")
-            ).scale(domain=list(PHASES), range=[COLOURS["decode"], COLOURS["prefill"]]),
+                "phase:N", sort=names, legend=alt.Legend(title=None, orient="top")
+            ).scale(domain=names, range=[COLOURS[PHASES[name]] for name in names]),
             tooltip=[
                 "phase:N",
                 "operator:N",
@@ -69,8 +71,11 @@ def roofs(table: pd.DataFrame, peaks: Mapping[str, float], levels: Mapping[str, 
 
 
 def _dots(table: pd.DataFrame) -> pd.DataFrame:
-    kept = table[["phase", "operator", "intensity", "share", "bound"]]
-    return kept.assign(rate=table["rate"] / 1e12, ms=table["seconds"] * 1e3)
+    share = table["seconds"] / table.groupby("phase")["seconds"].transform("sum")
+    rate = table["flops"] / table["seconds"] / 1e12
+    columns = ["phase", "operator", "intensity", "bound", "share", "rate", "ms"]
+    kept = table.assign(share=share, rate=rate, ms=table["seconds"] * 1e3)[columns]
+    return kept[kept["rate"] > 0].dropna(subset="intensity")
 
 
 def _slopes(levels: Mapping[str, float], top: float, floor: float, x: alt.X, y: alt.Y) -> Any:  # noqa: ANN401

@@ -14,7 +14,7 @@ from ui.outcome import Outcome, run, scenario_key
 from ui.share import parse, scenario_toml
 from ui.theme import fault
 
-__all__ = ["controls", "files", "finished", "follow", "outcome_job", "title"]
+__all__ = ["act", "asked", "controls", "files", "finished", "follow", "outcome_job", "title"]
 
 PATIENCE_S = 0.35  # how long a run of the page waits for a job before it shows what is there
 COMPILING_S = 3.0  # a start that takes longer is the compiler
@@ -47,16 +47,52 @@ def title(words: str, scenario: Scenario | None) -> None:
             files(scenario)
 
 
+def act(words: str, do: Callable[..., None], *args: Any, **options: Any) -> None:  # noqa: ANN401
+    """Draw a button that does something.
+
+    It is done before the page is drawn again, so a control moved at once cannot undo it; a button
+    asked in the course of the page loses its press when another run of the page overtakes it.
+
+    Parameters
+    ----------
+    words : str
+        What stands on it.
+    do : callable
+        What it does.
+    *args
+        What `do` takes.
+    **options
+        What `streamlit.button` takes.
+    """
+    st.button(words, on_click=do, args=args, **options)
+
+
+def asked(words: str, slot: str, key: str, **options: Any) -> bool:  # noqa: ANN401
+    """Draw a button that starts long work; return whether it was asked for with this key.
+
+    Parameters
+    ----------
+    words : str
+        What stands on it.
+    slot : str
+        What kind of work.
+    key : str
+        What the work is about, as the controls say now.
+    **options
+        What `streamlit.button` takes.
+    """
+    press = f"{slot} pressed"
+    act(words, st.session_state.__setitem__, press, True, type="primary", **options)
+    if st.session_state.pop(press, False):
+        st.session_state[f"{slot} asked"] = key
+    return bool(st.session_state.get(f"{slot} asked") == key)
+
+
 def files(scenario: Scenario) -> None:
     """Draw the row of buttons: pin, link, download, upload."""
     with st.container(horizontal=True, gap="small", width="content", key="files"):
-        st.button(
-            "Pin",
-            icon=":material/keep:",
-            help="Keep this scenario on the page Compare.",
-            on_click=_pin,  # before the page is drawn, so a control moved at once cannot undo it
-            args=(scenario,),
-        )
+        note = "Keep this scenario on the page Compare."
+        act("Pin", _pin, scenario, icon=":material/keep:", help=note)
         _link()
         st.download_button(
             "Scenario",
@@ -152,9 +188,8 @@ def _watch(slot: str, job: Job, had_value: bool) -> None:
         words += ": the first run on a machine compiles the engine, up to a minute, once"
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.progress(job.share, text=f"{words} …")
-    if right.button("Cancel", key=f"cancel {slot}", width="stretch"):
-        state.stop_job(slot, job.key)
-        st.rerun()
+    with right:
+        act("Cancel", state.stop_job, slot, job.key, key=f"cancel {slot}", width="stretch")
 
 
 def finished(job: Job) -> bool:

@@ -73,7 +73,7 @@ def explain(
 
 def _write(found: "Explanation", out: Path) -> None:
     from formats import atomic_write
-    from sim.roofline import explanation_html
+    from sim.explain_page import explanation_html
 
     with atomic_write(out) as temporary:
         temporary.write_text(explanation_html(found), encoding="utf-8")

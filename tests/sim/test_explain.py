@@ -3,10 +3,11 @@ import json
 import pytest
 
 from formats import InputError
-from hardware.catalog import load_accelerator
+from sim.charts_roofline import roofs
 from sim.cli.app import run
 from sim.explain import Load, explain
-from sim.roofline import explanation_html, roofs
+from sim.explain_page import explanation_html
+from sim.roofline import memory_roofs, peak_roofs
 from sim.scenario import Scenario
 from workloads.counts import step_flops
 from workloads.models import load_model
@@ -96,12 +97,27 @@ def test_an_encoder_has_prompts_only():
     assert found.kv_bytes_per_token == 0
 
 
+def drawn(found, column):
+    """Return the rows of the roofline that have a column."""
+    chart = roofs(found.operators, peak_roofs(found.spec), memory_roofs(found.spec))
+    return [row for rows in chart.to_dict()["datasets"].values() for row in rows if column in row]
+
+
 def test_roofs_bend_at_the_ridge(llama):
-    lines = roofs(load_accelerator("h200-sxm"), llama.operators[llama.operators["flops"] > 0])
-    bf16 = lines[lines["roof"] == "bf16"]
-    assert bf16["rate"].max() == pytest.approx(989.4)
-    below = bf16[bf16["intensity"] < 100]
-    assert below["rate"].to_numpy() == pytest.approx(4.8 * below["intensity"].to_numpy())
+    ends: dict[str, list[tuple[float, float]]] = {}
+    for row in drawn(llama, "roof"):  # precisions of equal peak share one
+        ends.setdefault(row["roof"], []).append((row["intensity"], row["rate"]))
+    assert [rate / at for at, rate in ends["HBM3e"]] == pytest.approx([4.8, 4.8])
+    assert ends["fp16"][0][0] == pytest.approx(ends["cache (L2)"][1][0] * 989.4 / 1978.9)
+    assert {rate for _, rate in ends["fp16"]} == {989.4}
+
+
+def test_dots_lie_below_their_roof_and_are_operators_with_arithmetic(llama):
+    dots = drawn(llama, "operator")
+    assert len(dots) == (llama.operators["flops"] > 0).sum()
+    for row in dots:
+        assert row["rate"] < min(1979, 4.8 * row["intensity"])
+    assert sum(row["share"] for row in dots if row["phase"] == "decode") < 1
 
 
 def test_the_page_stands_alone(llama):

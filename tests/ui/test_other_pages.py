@@ -84,3 +84,33 @@ def test_every_section_of_a_scenario_has_controls(open_page):
     nested = {name for name, _ in SMALL if isinstance(getattr(SMALL, name), BaseModel)}
     named = {"slo": "objectives"}
     assert {named.get(name, name) for name in nested} <= titles
+
+
+def pressed(app, words):
+    (button,) = [one for one in app.button if words in (one.label, one.key)]
+    return button.click().run()
+
+
+def test_a_pin_goes_back_into_the_controls_or_away(open_page):
+    pins = {"two ranks": SMALL.changed({"hardware.tp": 2, "name": "two ranks"})}
+    app = pressed(open_page("compare", LINK, pins=pins), "Edit")
+    assert app.session_state["scenario"] == pins["two ranks"]
+    assert pressed(app, "Remove").session_state["pins"] == {}
+    assert not app.exception
+
+
+def test_an_entry_of_the_catalog_goes_into_the_scenario(open_page):
+    other = SMALL.changed({"hardware.accelerator": "b200-sxm"})
+    app = pressed(open_page("catalog", scenario=other), "use hardware.accelerator")
+    taken = app.session_state["scenario"].hardware.accelerator
+    assert taken != "b200-sxm"
+    assert app.toast[0].value == f"The scenario now has {taken}."
+
+
+def test_a_press_outlives_a_run_of_the_page_that_was_overtaken(open_page):
+    # What a press leaves stays until a run gets as far as the button, with the controls of then.
+    app = open_page("plan", **{"plan pressed": True})
+    assert "plan asked" in app.session_state
+    assert "plan pressed" not in app.session_state
+    (job,) = app.session_state["jobs of plan"].values()
+    job.stop()

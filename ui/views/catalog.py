@@ -14,6 +14,7 @@ from hardware.specs import AcceleratorSpec
 from sim.toml import to_toml
 from ui import state
 from ui.catalog_tables import accelerator_rows, edited, model_rows, numbers, values
+from ui.frame import act
 from ui.share import parse
 from ui.theme import fault, heading
 from workloads.models import ModelSpec, load_model
@@ -176,9 +177,12 @@ def _architecture(spec: ModelSpec) -> pd.DataFrame:
 
 def _use(key: str, chosen: str) -> None:
     """Draw the button that puts an entry into the scenario."""
-    if st.button("Use in the scenario", key=f"use {key}", icon=":material/done:"):
-        state.replace(state.current().changed({key: chosen}))
-        st.toast(f"The scenario now has {chosen}.")
+    act("Use in the scenario", _take, key, chosen, key=f"use {key}", icon=":material/done:")
+
+
+def _take(key: str, chosen: str) -> None:
+    state.replace(state.current().changed({key: chosen}))
+    st.toast(f"The scenario now has {chosen}.")
 
 
 def _keep(name: str, text: str, entry: BaseModel) -> None:

@@ -15,7 +15,7 @@ from sim.scenario import Scenario
 from sim.simulation import simulate
 from ui import state
 from ui.cards import CARDS
-from ui.frame import controls, follow, title
+from ui.frame import act, controls, follow, title
 from ui.jobs import Job, Teller
 from ui.outcome import COST, Outcome, quick_on, requests_of, scenario_key, simulated
 from ui.theme import fault, heading, pairs
@@ -88,12 +88,13 @@ def _manage() -> None:
         for name in list(mine):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(name)
-                if st.button("Edit", key=f"edit {name}", help="Put it into the controls."):
-                    state.replace(mine[name])
-                    st.rerun()
-                if st.button("Remove", key=f"remove {name}"):
-                    del mine[name]
-                    st.rerun()
+                note = "Put it into the controls."
+                act("Edit", state.replace, mine[name], key=f"edit {name}", help=note)
+                act("Remove", _forget, name, key=f"remove {name}")
+
+
+def _forget(name: str) -> None:
+    del state.pins()[name]
 
 
 def _asked(chosen: dict[str, Scenario]) -> str:

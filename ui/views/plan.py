@@ -14,7 +14,7 @@ from sim.planning.words import headline, money, option_rows, sentences, shortlis
 from sim.planning.write import plan_json
 from sim.toml import to_toml
 from ui import state
-from ui.frame import follow
+from ui.frame import asked, follow
 from ui.jobs import Job, Teller
 from ui.plan_inputs import plan_form, started
 from ui.share import parse
@@ -93,9 +93,7 @@ def _without_none(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _job(file: PlanFile) -> Job | None:
     """Return the computation of a plan once it was asked for."""
     key = file.model_dump_json()
-    if st.button("Compute", icon=":material/calculate:", type="primary"):
-        st.session_state["planned"] = key
-    if st.session_state.get("planned") != key:
+    if not asked("Compute", "plan", key, icon=":material/calculate:"):
         return None
     return state.job("plan", key, lambda tell: _run(file, tell))
 

@@ -5,10 +5,10 @@ import streamlit as st
 
 from formats import RoofcastError
 from sim.charts_roofline import memory_bar, roofs, waterfall_bars
-from sim.deployment import Deployment
-from sim.exploring.operators import Load, memory_roofs, operators, peak_roofs
+from sim.explain import Explanation, Load, explain
 from sim.exploring.waterfall import waterfall
 from sim.exploring.waterfall_page import waterfall_rows
+from sim.roofline import memory_roofs, peak_roofs
 from sim.scenario import Scenario
 from sim.units import readable
 from ui import state
@@ -50,18 +50,17 @@ def page() -> None:
 
 def _operators(outcome: Outcome) -> None:
     """Draw the operators of a decode step and of a prompt."""
-    deployment, load = outcome.deployment, _load(outcome)
-    table = operators(deployment.spec, deployment.model, load)
-    _words(table, deployment, load)
-    made = roofs(table, peak_roofs(deployment.spec), memory_roofs(deployment.spec))
+    found = explain(outcome.scenario, _load(outcome))
+    st.markdown(_words(found))
+    made = roofs(found.operators, peak_roofs(found.spec), memory_roofs(found.spec))
     chart(made, "roofs", "Operators under the roofs of the accelerator")
     st.caption(
         "A dot is an operator over all layers, as large as its share of the step. Slopes are "
         "levels of memory, flat lines peaks of arithmetic. Left of the ridge memory decides, "
-        "right of it arithmetic; far below both, launches and small shapes."
+        "right of it compute; far below both, launches and small shapes."
     )
     with st.expander("As a table"):
-        _table(table)
+        _table(found.operators)
 
 
 def _load(outcome: Outcome) -> Load:
@@ -84,26 +83,24 @@ def _load(outcome: Outcome) -> Load:
         key="roof prompt",
         help="New tokens of a step that computes a prompt.",
     )
-    return Load(int(batch), int(context), int(prompt), outcome.scenario.hardware.tp)
+    return Load(int(batch), int(context), int(prompt))
 
 
-def _words(table: pd.DataFrame, deployment: Deployment, load: Load) -> None:
-    """Say what bounds both phases, in plain words."""
-    spec = deployment.spec
+def _words(found: Explanation) -> str:
+    """Return what bounds each phase, in plain words."""
+    spec, load = found.spec, found.load
     ridge = spec.half_flops_per_s / spec.memory_bytes_per_s
-    parts = []
-    for phase, words in (
-        ("decode", f"decode step for {load.batch}"),
-        ("prompt", f"prompt of {load.prompt:,}"),
-    ):
-        rows = table[table["phase"] == phase]
-        intensity = float(rows["flops"].sum() / rows["bytes"].sum())
-        main = rows.groupby("bound")["seconds"].sum().idxmax()
-        parts.append(
-            f"A {words} does **{_short(intensity)} FLOP per byte** in "
-            f"{readable(float(rows['seconds'].sum()), 's')}; mostly bound by **{main}**."
-        )
-    st.markdown(f"{' '.join(parts)} The 16-bit ridge of {spec.name} is at {ridge:,.0f} FLOP/byte.")
+    named = {
+        "decode": f"A decode step for {load.batch}",
+        "prefill": f"A prompt of {load.prompt:,}",
+        "image": "An image",
+    }
+    parts = [
+        f"{named[row['phase']]} does **{_short(row['intensity'])} FLOP per byte** in "
+        f"{readable(row['seconds'], 's')}; mostly bound by **{row['bound']}**."
+        for row in found.phases.to_dict("records")
+    ]
+    return f"{' '.join(parts)} The 16-bit ridge of {spec.name} is at {ridge:,.0f} FLOP/byte."
 
 
 def _short(value: float) -> str:
@@ -111,6 +108,8 @@ def _short(value: float) -> str:
 
 
 def _table(table: pd.DataFrame) -> None:
+    roof_s = table["seconds"] * table[["mfu", "mbu"]].max(axis=1)
+    share = table["seconds"] / table.groupby("phase")["seconds"].transform("sum")
     shown = pd.DataFrame(
         {
             "phase": table["phase"],
@@ -118,10 +117,10 @@ def _table(table: pd.DataFrame) -> None:
             "runs in": table["precision"],
             "arithmetic": [readable(v, "FLOP") for v in table["flops"]],
             "moved": [readable(v, "byte") for v in table["bytes"]],
-            "FLOP/byte": table["intensity"].map(_short),
+            "FLOP/byte": table["intensity"].map(_short, na_action="ignore").fillna(""),
             "time": [readable(v, "s") for v in table["seconds"]],
-            "at the roof": [readable(v, "s") for v in table["roof_s"]],
-            "of its step": table["share"].map(percent),
+            "at the roof": [readable(v, "s") for v in roof_s],
+            "of its step": share.map(percent),
             "bound by": table["bound"],
         }
     )

@@ -7,7 +7,7 @@ import streamlit as st
 
 from sim import charts_explore
 from ui import state
-from ui.frame import follow
+from ui.frame import asked, follow
 from ui.jobs import Job, Teller
 from ui.theme import chart, heading, pairs
 from validation import charts
@@ -107,9 +107,7 @@ def _spelled(name: str) -> str:
 def _job(chosen: Selection) -> Job | None:
     """Return the replay of a selection once it was asked for."""
     key = f"{chosen.run} {chosen.workload} {chosen.seeds}"
-    if st.button("Replay", icon=":material/replay:", type="primary"):
-        st.session_state["replayed"] = key
-    if st.session_state.get("replayed") != key:
+    if not asked("Replay", "validation", key, icon=":material/replay:"):
         return None
     return state.job("validation", key, lambda tell: _run(chosen, tell))
 

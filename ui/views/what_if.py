@@ -14,7 +14,7 @@ from sim.metrics.rates import limits
 from sim.scenario import Scenario
 from ui import state
 from ui.cards import cards
-from ui.frame import controls, follow, outcome_job, title
+from ui.frame import act, controls, follow, outcome_job, title
 from ui.outcome import Outcome, quick, scenario_key
 from ui.theme import chart, fault, heading
 from ui.words import percent
@@ -133,9 +133,8 @@ def _advice(scenario: Scenario, way: str) -> None:
 def _best(gain: float, best: Tried, words: str, scenario: Scenario) -> None:
     share = "" if gain == float("inf") else f" by {percent(gain)}"
     st.markdown(f"**Next best change:** {best.change.words}. It improves {words}{share}.")
-    if st.button("Apply", icon=":material/done:", key="apply", help="Take this change over."):
-        state.replace(scenario.changed(best.change.keys))
-        st.rerun()
+    changed, note = scenario.changed(best.change.keys), "Take this change over."
+    act("Apply", state.replace, changed, icon=":material/done:", key="apply", help=note)
 
 
 def _tried(found: Advice) -> None:

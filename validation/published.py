@@ -8,6 +8,7 @@ What was found is kept as errors by accelerator, model, engine and precision (`S
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -65,6 +66,8 @@ COLUMNS = (
 GROUP = ["dataset", "accelerator", "model", "engine", "precision", "figure"]
 NAMES = {"vLLM": "vllm", "TensorRT-LLM": "trtllm", "SGLang": "sglang"}
 """Engine -> how the ids of its profiles begin."""
+SIZES = re.compile(r"(?<![\w.-])[\d.]+(?=[ ,;)]|$)")
+"""Sizes in a reason, not the figures of a name."""
 FEW = 10
 """Cases below which one process is enough."""
 OTHER = "vllm-0.24"
@@ -183,15 +186,17 @@ class Found:
     cases : list of Case
         What can be predicted.
     absent : dict of (str, str) to int
-        (data set, reason) -> rows.
+        (data set, reason) -> rows; reasons that differ in their sizes alone stand under the first.
     """
 
     cases: list[Case] = field(default_factory=list)
     absent: dict[tuple[str, str], int] = field(default_factory=dict)
+    _first: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def drop(self, dataset: str, reason: str, rows: int = 1) -> None:
         """Count rows that are no case."""
-        key = (dataset, reason)
+        kind = SIZES.sub("", reason)
+        key = (dataset, self._first.setdefault((dataset, kind), reason))
         self.absent[key] = self.absent.get(key, 0) + rows
 
 
@@ -297,9 +302,8 @@ def _judged(case: Case) -> pd.DataFrame:
 
 
 def _reason(error: InputError) -> str:
-    """Return what went wrong without its numbers, so that rows of one kind are counted together."""
-    text = str(error).split(";")[0]
-    return "".join(c for c in text if not c.isdigit())[:100].strip()
+    """Return what went wrong, and where, without the advice."""
+    return f"{error.where}: {error.what}" if error.where else error.what
 
 
 def by_group(rows: pd.DataFrame, by: Sequence[str] = GROUP) -> pd.DataFrame:

@@ -1,83 +1,21 @@
 """Readers of other people's tables: each row a case, or counted with the reason why it is none."""
 
 import re
+import tomllib
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from formats import read_text
 from validation.published import Case, Found, Load
 
 __all__ = ["READERS", "read_all"]
 
 Row = Mapping[Hashable, Any]
-MODELS = {
-    "LLaMA v3.1 405B": "llama-3.1-405b",
-    "LLaMA v3.1 70B": "llama-3.1-70b",
-    "LLaMA v3.1 8B": "llama-3.1-8b",
-    "LLaMA 3.1 70B": "llama-3.1-70b",
-    "LLaMA 3.1 8B": "llama-3.1-8b",
-    "Llama 3.1 405B": "llama-3.1-405b",
-    "Llama 3.1 8B": "llama-3.1-8b",
-    "Llama 3.3 70B": "llama-3.3-70b",
-    "LLaMA v3.3 70B": "llama-3.3-70b",
-    "LLaMA 70B": "llama-2-70b",
-    "LLaMA 7B": "llama-2-7b",
-    "Llama 4 Maverick": "llama-4-maverick",
-    "LLaMA v4 Maverick": "llama-4-maverick",
-    "Llama 4 Scout": "llama-4-scout",
-    "Mistral 7B": "mistral-7b-v0.1",
-    "Mixtral 8x7B": "mixtral-8x7b",
-    "Mixtral 8x22B": "mixtral-8x22b",
-    "Falcon 180B": "falcon-180b",
-    "Qwen3 235B A22B": "qwen3-235b-a22b",
-    "Qwen3-235B-A22B": "qwen3-235b-a22b",
-    "Qwen3 30B A3B": "qwen3-30b-a3b",
-    "Qwen3-30B-A3B": "qwen3-30b-a3b",
-    "GPT-OSS 120B": "gpt-oss-120b",
-    "GPT-OSS 20B": "gpt-oss-20b",
-    "DeepSeek R1 0528": "deepseek-r1",
-    "bloom-176b": "bloom-176b",
-    "llama2-70b": "llama-2-70b",
-    "meta-llama/Llama-2-7b-hf": "llama-2-7b",
-    "meta-llama/Llama-2-70b-hf": "llama-2-70b",
-    "meta-llama/Meta-Llama-3-8B": "llama-3-8b",
-    "mistralai/Mistral-7B-v0.1": "mistral-7b-v0.1",
-    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
-    "Qwen/Qwen3-8B": "qwen3-8b",
-    "Qwen3-14B": "qwen3-14b",
-    "Qwen3-32B": "qwen3-32b",
-    "GPT-OSS-120B": "gpt-oss-120b",
-    "GPT-OSS-20B": "gpt-oss-20b",
-    "Qwen3-235B-A22B-Instruct-2507": "qwen3-235b-a22b",
-    "Qwen/Qwen3-30B-A3B": "qwen3-30b-a3b",
-    "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1",
-    "zai-org/GLM-4.5-Air": "glm-4.5-air",
-}
-GPUS = {
-    "A100-SXM4-80GB": "a100-sxm",
-    "A100": "a100-sxm",
-    "a100-80gb": "a100-sxm",
-    "H100-80GB": "h100-sxm",
-    "H100": "h100-sxm",
-    "h100-80gb": "h100-sxm",
-    "Nvidia H100 GPU": "h100-sxm",
-    "H200-141GB": "h200-sxm",
-    "H200": "h200-sxm",
-    "L40S": "l40s",
-    "B200": "b200-sxm",
-    "GB200": "gb200",
-    "RTX6000ProBW": "rtx-pro-6000",
-    "AMD MI250 GPU": "mi250x",
-    "AMD MI300X GPU": "mi300x",
-    "Habana Gaudi2": "gaudi2",
-    "SambaNova SN40L": "sn40l",
-    "NVIDIA A100": "a100-sxm",
-    "NVIDIA H100": "h100-sxm",
-    "NVIDIA H200": "h200-sxm",
-    "Nvidia A100 GPU": "a100-pcie-40gb",  # 40 GB SXM there: same memory and units, other TDP
-}
+NAMES = tomllib.loads(read_text(Path(__file__).parent / "data" / "published_names.toml"))
+"""How tables name accelerators and models -> ids in the catalogs."""
 FORMATS = {"FP16": "fp16", "BF16": "bf16", "FP8": "fp8", "FP4": "fp4"}
 OFFLINE = 3000
 """Requests of an offline run; fewer where prompts are long."""
@@ -103,11 +41,11 @@ DRAWN = {
 
 def _named(found: Found, dataset: str, row: Row, gpu: str, model: str) -> tuple[str, str] | None:
     """Return catalog ids of accelerator and model, or count why there are none."""
-    for words, known, what in ((gpu, GPUS, "accelerator"), (model, MODELS, "model")):
-        if words not in known:
+    for words, what in ((gpu, "accelerator"), (model, "model")):
+        if words not in NAMES[f"{what}s"]:
             found.drop(dataset, f"no {what} {words} in the catalog")
             return None
-    return GPUS[gpu], MODELS[model]
+    return NAMES["accelerators"][gpu], NAMES["models"][model]
 
 
 def _trtllm_overview(table: pd.DataFrame, found: Found) -> None:
@@ -226,18 +164,20 @@ def _argonne(table: pd.DataFrame, found: Found) -> None:
 
 
 SERVED = re.compile(
-    r"(?:-tp|--tp-size|--tp_size|-pp|--pp-size|--pp_size|--ep-size|--ep_size) \d+"
+    r"(?:--?tp|--tp-size|--tp_size|--?pp|--pp-size|--pp_size|--ep-size|--ep_size) \d+"
     r"|--max-num-batched-tokens \d+|--max_num_tokens=\d+|--max-model-len \d+|--max_seq_len[ =]\d+"
     r"|--async-scheduling|--enable-expert-parallel|--enable_chunked_prefill"
     r"|--host \S+|--port \d+|--model-path \S+|--model \S+"
+    r"|--(?:tool-call|reasoning)-parser \S+|--tokenizer-mode \S+|--chat-template \S+"
+    r"|--enable-auto-tool-choice"
 )
 """Options of a serving command that a scenario has, or that change nothing here."""
 START = re.compile(r"^(?:vllm serve|trtllm-serve|python3 -m sglang.launch_server) ?(?!-)\S*")
 
 
 OPTIONS = {
-    "hardware.tp": r"(?:-tp|--tp-size|--tp_size) (\d+)",
-    "hardware.pp": r"(?:-pp|--pp-size|--pp_size) (\d+)",
+    "hardware.tp": r"(?:--?tp|--tp-size|--tp_size) (\d+)",
+    "hardware.pp": r"(?:--?pp|--pp-size|--pp_size) (\d+)",
     "policies.batching.max_num_batched_tokens": (
         r"--max[-_]num[-_](?:batched[-_])?tokens[ =](\d+)"
     ),
@@ -289,8 +229,11 @@ def _not_served(command: str, workload: str) -> str:
         return "speculative decoding with a draft model not in the catalog"
     if "AWQ" in command:
         return "AWQ weights: which layers are quantised is not given"
+    command = re.sub(r"(?m)^#.*$", "", command).strip()
+    if setting := re.match(r"export (\w+)", command):
+        return f"environment variable {setting[1]} has no counterpart"
     left = SERVED.sub("", START.sub("", command)).split()
-    return f"option {left[0]} has no counterpart" if left else ""
+    return f"option {left[0].partition('=')[0]} has no counterpart" if left else ""
 
 
 def _format(command: str, model: str) -> str:

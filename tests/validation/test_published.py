@@ -56,6 +56,9 @@ def test_milliseconds_and_ranks_of_a_serving_row(tmp_path):
         ("vllm serve Qwen/Qwen3-8B -tp 2 --max-num-batched-tokens 4096", "", ""),
         ("python3 -m sglang.launch_server --model-path a/b --tp-size 2", "", ""),
         ("vllm serve a/b --kv-cache-dtype fp8", "", "option --kv-cache-dtype has no counterpart"),
+        ("python3 -m sglang.launch_server --model a/b --tp 4 --tool-call-parser glm", "", ""),
+        ("export A_B=0\nvllm serve a/b", "", "environment variable A_B has no counterpart"),
+        ("# as vLLM\nvllm serve a/b -tp 2", "", ""),
         ("vllm serve a/b-AWQ", "", "AWQ"),
         ("vllm serve a/b", "--speculative-algorithm EAGLE3", "speculative"),
         ("nan", "", "not given"),
@@ -96,3 +99,12 @@ def test_kept_errors_become_tables():
     assert all(len(row) == len(shown.columns) for row in shown.rows)
     assert absent_table(lost).brief() == []
     assert set(published_rows(kept)["licence"]) == {"Apache-2.0", "MIT", "BSD-3-Clause"}
+
+
+def test_reasons_stay_whole_sentences_and_are_counted_together():
+    found = published.Found()
+    for tokens in (4096, 8192):
+        found.drop("d", f"a request of {tokens} tokens is longer than Falcon-180B serves")
+    assert found.absent == {("d", "a request of 4096 tokens is longer than Falcon-180B serves"): 2}
+    found.drop("d", "a request of 4096 tokens is longer than Falcon-40B serves")
+    assert len(found.absent) == 2

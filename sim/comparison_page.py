@@ -10,7 +10,7 @@ from formats import atomic_write
 from sim import charts
 from sim.comparison import COMPARED, Comparison, plain
 from sim.metrics import metrics
-from sim.sweeping.page import Figure, Page, table_html, write_page
+from sim.page import Figure, Page, table_html, write_page
 from sim.units import readable
 
 __all__ = ["comparison_rows", "verdict", "write_comparison"]

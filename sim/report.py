@@ -1,15 +1,7 @@
-"""One self-contained HTML page of a result: figures, charts, every metric, assumptions.
-
-The page holds the Vega libraries and all data, so that it opens without a network. It follows the
-reader's light or dark setting and fits a telephone.
-"""
+"""The page of a result: figures, charts, every metric, and what they rest on."""
 
 import html
-import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -26,14 +18,14 @@ from sim.metrics import Observed, by_group, measure
 from sim.metrics.devices import peak_flops_per_s, peak_precision
 from sim.metrics.rates import limits as limits_of
 from sim.metrics.waits import WAITS
+from sim.page import Card, Chart, Figure, Page, details_html, frame_html, list_html
 from sim.simulation import Result
 from sim.technique_notes import technique_notes
 from sim.toml import scenario_toml
 from sim.units import readable
 
-__all__ = ["json_script", "report_html", "vega_script"]
+__all__ = ["report_html"]
 
-PAGE = Path(__file__).parent / "data" / "report.html"
 CARDS = (
     ("ttft_p99_s", "TTFT p99"),
     ("tpot_mean_s", "TPOT mean"),
@@ -64,35 +56,21 @@ def report_html(result: Result, bands: Mapping[str, Band] | None = None) -> str:
     """
     seen = Observed.of(result)
     figures = measure(seen)
-    specs = _charts(seen, figures)
-    parts = {
-        "title": html.escape(result.scenario.name),
-        "subtitle": html.escape(_subtitle(result)),
-        "cards": "\n".join(_cards(figures, bands or bands_of(result))),
-        "charts": "\n".join(_figure(key, *words) for key, (words, _) in specs.items()),
-        "metrics": _metric_rows(figures),
-        "assumptions": "\n".join(f"<li>{item}</li>" for item in _assumptions(result)),
-        "numbers": _number_rows(result),
-        "scenario": html.escape(scenario_toml(result.scenario)),
-        "specs": json_script({key: chart.to_dict() for key, (_, chart) in specs.items()}),
-        "vega": vega_script(),
-    }
-    return Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
-
-
-@lru_cache(maxsize=1)
-def vega_script() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script."""
-    import vl_convert
-
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
-        "</script", "<\\/script"
-    )
-
-
-def json_script(data: object) -> str:
-    """Return data as JSON that may stand inside a script element."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    numbers = frame_html(("number", "value", "kind", "source"), _number_rows(result))
+    scenario = f'<div class="scroll"><pre>{html.escape(scenario_toml(result.scenario))}</pre></div>'
+    rests = list_html(_assumptions(result), escape=False)
+    rests += details_html("Numbers of accelerator and engine, with kind and source", numbers)
+    rests += details_html("Scenario", scenario)
+    return Page(
+        result.scenario.name,
+        _subtitle(result),
+        _cards(figures, bands or bands_of(result)),
+        _charts(seen, figures),
+        {
+            "All metrics": frame_html(("metric", "value", "what it is"), _metric_rows(figures)),
+            "What the figures rest on": rests,
+        },
+    ).text()
 
 
 def _subtitle(result: Result) -> str:
@@ -109,43 +87,39 @@ def _subtitle(result: Result) -> str:
     )
 
 
-def _cards(figures: Figures, bands: Mapping[str, Band]) -> Iterable[str]:
+def _cards(figures: Figures, bands: Mapping[str, Band]) -> dict[str, Card]:
     from sim.metrics import metrics
 
-    for name, label in CARDS:
-        if figures[name] is not None:
-            number, unit = readable(figures[name], metrics[name].unit).split(" ", 1)
-            tip = html.escape(metrics[name].description)
-            value = f"<b>{number}<small> {html.escape(unit)}</small></b>"
-            band = _span(bands.get(name), metrics[name].unit)
-            yield f'<div class="card" title="{tip}">{value}<span>{label}{band}</span></div>'
+    return {
+        label: Card(
+            readable(figures[name], metrics[name].unit),
+            metrics[name].description,
+            _span(bands.get(name), metrics[name].unit),
+        )
+        for name, label in CARDS
+        if figures[name] is not None
+    }
 
 
 def _span(band: Band | None, unit: str) -> str:
     """Return P10 and P90 under a figure, nothing where they are not known."""
     if band is None:
         return ""
-    return f"<br>P10 .. P90: {readable(band.low, unit)} .. {readable(band.high, unit)}"
+    return f"P10 .. P90: {readable(band.low, unit)} .. {readable(band.high, unit)}"
 
 
-def _figure(key: str, title: str, text: str) -> str:
-    return (
-        f"<figure><figcaption><b>{html.escape(title)}</b> {html.escape(text)}</figcaption>"
-        f'<div class="chart" id="{key}"></div></figure>'
-    )
+Makers = dict[str, tuple[tuple[str, str], Callable[[], Chart]]]
 
 
-def _charts(seen: Observed, figures: Figures) -> dict[str, tuple[tuple[str, str], Any]]:
-    """Return id -> ((title, what to see), chart), those that have something to show."""
+def _charts(seen: Observed, figures: Figures) -> dict[str, Figure]:
+    """Return the charts that have something to show, by id."""
     every = {**_latency_charts(seen), **_time_charts(seen), **_cause_charts(seen, figures)}
     hidden = () if seen.logged else FROM_STEPS
     if seen.result.asked is None:
         hidden = (*hidden, "cache")
-    every = {key: made for key, made in every.items() if key not in hidden}
-    return {key: (words, make()) for key, (words, make) in every.items()}
-
-
-Makers = dict[str, tuple[tuple[str, str], Callable[[], Any]]]
+    return {
+        key: Figure(*words, make()) for key, (words, make) in every.items() if key not in hidden
+    }
 
 
 def _latency_charts(seen: Observed) -> Makers:

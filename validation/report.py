@@ -2,12 +2,8 @@
 
 import html
 from collections.abc import Iterable
-from pathlib import Path
-from string import Template
-from typing import Any
 
-from sim.report import PAGE as REPORT_PAGE
-from sim.report import json_script, vega_script
+from sim.page import Card, Figure, Page, list_html, table_html
 from validation.cases import Validation
 from validation.charts import error_dots, latency_overlay, scatter, step_errors
 from validation.serving import METRICS, limits
@@ -15,10 +11,9 @@ from validation.words import TextTable, percent, tables
 
 __all__ = ["report_html"]
 
-PAGE = Path(__file__).parent / "data" / "report.html"
 OVERLAYS = 8  # distributions of at most so many workloads
 LATENCIES = {"ttft": "Time to first token", "tpot": "Time per output token", "e2e": "End to end"}
-Charts = dict[str, tuple[str, str, Any]]
+Charts = dict[str, Figure]
 
 
 def report_html(found: Validation) -> str:
@@ -29,25 +24,9 @@ def report_html(found: Validation) -> str:
     found : Validation
         What was compared.
     """
-    charts = _charts(found)
-    parts = {
-        "title": html.escape(_title(found)),
-        "style": _style(),
-        "subtitle": html.escape(_subtitle(found)),
-        "cards": "\n".join(_cards(found)),
-        "charts": "\n".join(_figure(key, *words[:2]) for key, words in charts.items()),
-        "tables": "\n".join(_table(t) for t in tables(found)),
-        "notes": "\n".join(f"<li>{html.escape(note)}</li>" for note in _notes(found)),
-        "specs": json_script({key: words[2].to_dict() for key, words in charts.items()}),
-        "vega": vega_script(),
-    }
-    return Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
-
-
-def _style() -> str:
-    """Return the style of the other reports."""
-    text = REPORT_PAGE.read_text(encoding="utf-8")
-    return text[text.index("<style>") : text.index("</style>") + len("</style>")]
+    sections = {table.title: _table(table) for table in tables(found)}
+    sections["How to read this"] = list_html(_notes(found))
+    return Page(_title(found), _subtitle(found), _cards(found), _charts(found), sections).text()
 
 
 def _title(found: Validation) -> str:
@@ -66,33 +45,33 @@ def _subtitle(found: Validation) -> str:
     )
 
 
-def _cards(found: Validation) -> Iterable[str]:
+def _cards(found: Validation) -> dict[str, Card]:
     table = found.medians if len(found.pairs) > 1 else found.serving
     column = "median" if len(found.pairs) > 1 else "error"
-    for row in table[table["metric"].isin(limits().metrics)].to_dict("records"):
-        value = percent(float(row[column]), sign=column == "error")
-        label = METRICS[str(row["metric"])].label
-        tip = f"limit {percent(row['limit'], sign=False)}"
-        yield (
-            f'<div class="card" title="{tip}"><b>{value}</b><span>{html.escape(label)}</span></div>'
+    return {
+        METRICS[str(row["metric"])].label: Card(
+            percent(float(row[column]), sign=column == "error"),
+            f"limit {percent(row['limit'], sign=False)}",
         )
+        for row in table[table["metric"].isin(limits().metrics)].to_dict("records")
+    }
 
 
 def _charts(found: Validation) -> Charts:
     out: Charts = {}
     if len(found.serving):
-        out["scatter"] = (
+        out["scatter"] = Figure(
             "Predicted against measured",
             "Latencies of every workload; on the dashed line there is no error.",
             scatter(found.serving),
         )
-        out["errors"] = (
+        out["errors"] = Figure(
             "Errors by figure",
             "Predicted / measured - 1 of open-loop workloads.",
             error_dots(found.serving),
         )
     if len(found.steps):
-        out["steps"] = (
+        out["steps"] = Figure(
             "Step times",
             "10th, 50th and 90th percentile of the error of steps and half-second windows.",
             step_errors(found.steps),
@@ -112,33 +91,13 @@ def _overlays(found: Validation) -> Charts:
             title = f"{LATENCIES[what]}: {run.name} {workload.name}"
             text = "Share of requests below each value; one thin line per seed."
             key = f"{what}_{run.name}_{workload.name}"
-            out[key] = (title, text, latency_overlay(workload, results, what))
+            out[key] = Figure(title, text, latency_overlay(workload, results, what))
     return out
 
 
-def _figure(key: str, title: str, text: str) -> str:
-    return (
-        f"<figure><figcaption><b>{html.escape(title)}</b> {html.escape(text)}</figcaption>"
-        f'<div class="chart" id="{key}"></div></figure>'
-    )
-
-
 def _table(table: TextTable) -> str:
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in table.columns)
-    rows = "\n".join(
-        "<tr>" + "".join(_cell(i, cell) for i, cell in enumerate(row)) + "</tr>"
-        for row in table.rows
-    )
-    return (
-        f'<h2>{html.escape(table.title)}</h2><p class="sub">{html.escape(table.about)}</p>'
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n'
-        "</tbody></table></div>"
-    )
-
-
-def _cell(column: int, text: str) -> str:
-    number = column > 0 and bool(text) and (text[0].isdigit() or text[0] in "+-")
-    return f"<td{' class=num' if number else ''}>{html.escape(text)}</td>"
+    about = f'<p class="sub">{html.escape(table.about)}</p>'
+    return about + table_html(table.columns, table.rows)
 
 
 def _notes(found: Validation) -> Iterable[str]:

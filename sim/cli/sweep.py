@@ -83,7 +83,7 @@ def _write(title: str, table: "pd.DataFrame", found: "Saturation | None", out: P
     import json
 
     from formats import atomic_write
-    from sim.sweeping.page import write_page
+    from sim.page import write_page
     from sim.sweeping.report import sweep_page
     from sim.sweeping.run import TABLE
 

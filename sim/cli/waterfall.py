@@ -22,7 +22,7 @@ def show_waterfall(
     from sim.cli.output import print_json, print_table, progress_bar
     from sim.exploring.waterfall import waterfall
     from sim.exploring.waterfall_page import HEADS, waterfall_page, waterfall_rows
-    from sim.sweeping.page import write_page
+    from sim.page import write_page
 
     with progress_bar("simulating", as_json) as move:
         table = waterfall(scenario, base, batch=batch, progress=move)

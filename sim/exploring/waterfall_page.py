@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from sim.charts_roofline import waterfall_bars
+from sim.page import Figure, Page, table_html
 from sim.scenario import Scenario
-from sim.sweeping.page import Figure, Page, table_html
 
 __all__ = ["HEADS", "waterfall_page", "waterfall_rows"]
 

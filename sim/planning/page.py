@@ -2,20 +2,16 @@
 
 import html
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from string import Template
 
 import pandas as pd
 
+from sim.page import Figure, Page, details_html, list_html, table_html
 from sim.planning.charts import CHARTS, plan_charts
+from sim.planning.options import Option
 from sim.planning.result import PlanResult
 from sim.planning.words import headline, money, option_rows, sentences, shortlist
-from sim.report import PAGE as REPORT_PAGE
-from sim.report import json_script, vega_script
 
 __all__ = ["plan_html"]
-
-PAGE = Path(__file__).parent / "data" / "plan.html"
 
 
 def plan_html(result: PlanResult) -> str:
@@ -27,43 +23,30 @@ def plan_html(result: PlanResult) -> str:
         A plan.
     """
     charts = plan_charts(result)
-    parts = {
-        "title": html.escape(result.file.name),
-        "style": _style(),
-        "headline": html.escape(headline(result)),
-        "cards": "\n".join(_cards(result)),
-        "sentences": "\n".join(f"<li>{html.escape(s)}</li>" for s in sentences(result)),
-        "shortlist": _table(*option_rows(result, shortlist(result))),
-        "options": _table(*option_rows(result, result.options)),
-        "charts": "\n".join(_figure(key) for key in charts),
-        "orders": _frame(_orders(result)),
-        "prices": _frame(_prices(result)),
-        "faults": "\n".join(_faults(result)),
-        "assumptions": _frame(result.assumptions.astype(object)),
-        "specs": json_script({key: chart.to_dict() for key, chart in charts.items()}),
-        "vega": vega_script(),
-    }
-    return Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
-
-
-def _style() -> str:
-    """Return the style of the other reports."""
-    text = REPORT_PAGE.read_text(encoding="utf-8")
-    return text[text.index("<style>") : text.index("</style>") + len("</style>")]
-
-
-def _figure(key: str) -> str:
-    title, text, _ = CHARTS[key]
-    return (
-        f"<figure><figcaption><b>{html.escape(title)}</b> {html.escape(text)}</figcaption>"
-        f'<div class="chart" id="{key}"></div></figure>'
+    every = details_html("All options, cheapest first", _options(result, result.options))
+    appendix = details_html(
+        "Appendix: every assumption, with its kind, source and date",
+        _frame(result.assumptions.astype(object)),
     )
+    return Page(
+        result.file.name,
+        headline(result),
+        _cards(result),
+        {key: Figure(*CHARTS[key][:2], chart) for key, chart in charts.items()},
+        {
+            "What to order, quarter by quarter": _frame(_orders(result)),
+            "Against list prices of APIs": _frame(_prices(result)),
+            "What cannot be had, and why": list_html(_faults(result), escape=False) + appendix,
+        },
+        f"{list_html(sentences(result))}\n<h2>The best way to have each candidate</h2>\n"
+        f"{_options(result, shortlist(result))}{every}",
+    ).text()
 
 
-def _cards(result: PlanResult) -> Iterable[str]:
+def _cards(result: PlanResult) -> dict[str, str]:
     best, coin = result.best, result.file.money.currency
     foot = result.footprints[best.rating.candidate.name]
-    figures = {
+    return {
         "accelerators at the peak": f"{int(best.accelerators.max()):,}",
         "present cost": money(best.present, coin),
         "per month, levelised": money(best.month, coin),
@@ -76,9 +59,6 @@ def _cards(result: PlanResult) -> Iterable[str]:
         "energy over the plan": f"{foot.energy_j / 3.6e9:,.0f} MWh",
         "carbon over the plan": f"{foot.carbon_g / 1e6:,.0f} t",
     }
-    for label, value in figures.items():
-        words = f"<b>{html.escape(value)}</b><span>{html.escape(label)}</span>"
-        yield f'<div class="card">{words}</div>'
 
 
 def _orders(result: PlanResult) -> pd.DataFrame:
@@ -123,23 +103,15 @@ def _faults(result: PlanResult) -> Iterable[str]:
     every |= {o.name: o.fault for o in result.options if o.fault is not None}
     for name, fault in every.items():
         words = f"{fault.what}; {fault.repair}" if fault.repair else fault.what
-        yield f"<li><b>{html.escape(name)}</b>: {html.escape(words)}</li>"
+        yield f"<b>{html.escape(name)}</b>: {html.escape(words)}"
     if not every:
-        yield "<li>Every candidate can serve the load.</li>"
+        yield "Every candidate can serve the load."
+
+
+def _options(result: PlanResult, options: Sequence[Option]) -> str:
+    return table_html(*option_rows(result, options))
 
 
 def _frame(table: pd.DataFrame) -> str:
     rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
-    return _table(list(table.columns), rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="scroll">{table}</div>'
-
-
-def _cell(text: str) -> str:
-    number = bool(text) and (text[0].isdigit() or text[0] == "-") and len(text) < 24
-    return f"<td{' class=num' if number else ''}>{html.escape(text)}</td>"
+    return table_html(list(table.columns), rows)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from sim.metrics import metrics
+from sim.page import Figure, Page, table_html
 from sim.sweeping.charts import (
     TRADES,
     grouping,
@@ -13,7 +14,6 @@ from sim.sweeping.charts import (
     served_by_rate,
     trade,
 )
-from sim.sweeping.page import Figure, Page, table_html
 from sim.sweeping.saturation import Saturation
 from sim.units import readable
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from formats import atomic_write
+from sim.page import Figure, Page, table_html, write_page
 from sim.sweeping import report as sweeping
 from sim.sweeping.charts import TRADES, trade
-from sim.sweeping.page import Figure, Page, table_html, write_page
 from sim.toml import scenario_toml
 from sim.tuning import charts
 from sim.tuning.finalists import percent, signed

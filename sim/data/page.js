@@ -1,34 +1,3 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="roofcast, schema_version 1">
-<title>$title</title>
-$style
-</head>
-<body>
-<header>
-<h1>$title</h1>
-<p class="sub">$subtitle</p>
-<div class="cards">
-$cards
-</div>
-</header>
-<main>
-<h2>Charts</h2>
-<div class="charts">
-$charts
-</div>
-$tables
-<h2>How to read this</h2>
-<ul>
-$notes
-</ul>
-</main>
-<script>$vega</script>
-<script>
-const specs = $specs;
 function draw() {
   const style = getComputedStyle(document.documentElement);
   const ink = style.getPropertyValue("--ink").trim(), soft = style.getPropertyValue("--soft").trim();
@@ -43,6 +12,3 @@ function draw() {
 }
 draw();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-</script>
-</body>
-</html>

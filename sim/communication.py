@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hardware.interconnect import collective_s, exposed_s, hierarchical_s, send_s
+from hardware.interconnect import all_reduce_s, collective_s, exposed_s, hierarchical_s, send_s
 from hardware.links import Link, link_for, load_link
 from hardware.specs import AcceleratorSpec
 from sim.parallelism import Parallelism
@@ -23,6 +23,8 @@ __all__ = ["Communication", "expert_imbalance", "scale_up_link"]
 
 Array = npt.NDArray[np.float64]
 PCIE = {"pcie3-x16": 1.6e10, "pcie4-x16": 3.2e10, "pcie5-x16": 6.4e10, "pcie6-x16": 1.28e11}
+NODE = 8  # ranks that read one another's memory
+ONE_STAGE = (256 << 10, 512 << 10)  # vLLM's kernel is one-shot below: of 8 ranks, of 4 [byte]
 CUSTOM_LIMIT = 8 << 20  # largest buffer that vLLM's custom all-reduce takes [byte]
 
 
@@ -77,6 +79,8 @@ class Communication:
         Within the fast domain, and beyond it.
     overlap : float
         Share of sums and exchanges that runs beside computation [0..1].
+    one_shot : float or None
+        Largest sum in which every rank reads all buffers, None = vLLM's choice [byte].
     """
 
     model: ModelSpec
@@ -84,6 +88,7 @@ class Communication:
     inside: Link
     between: Link
     overlap: float = 0.0
+    one_shot: float | None = None
 
     @property
     def _wide(self) -> float:
@@ -105,7 +110,23 @@ class Communication:
         size = np.asarray(tokens * self.model.hidden * self._wide)
         own = collective_s("custom_all_reduce", size, self.parallel.tp, self.inside)
         library = collective_s("all_reduce", size, self.parallel.tp, self.inside)
+        if self.one_shot is not None:
+            return np.where(size <= self.one_shot, self._one_shot_s(size, own), library)
         return np.where(size <= CUSTOM_LIMIT, own, np.minimum(own, library))
+
+    def _one_shot_s(self, size: Array, own: Array) -> Array:
+        """Return the time of sums in which every rank reads all buffers [s].
+
+        vLLM's kernel, which is one up to `ONE_STAGE`; beyond, the bytes of all buffers at the rate
+        of the link.
+        """
+        ranks = self.parallel.tp
+        if ranks <= 2 or ranks > NODE or self.inside.fidelity == "analytic":
+            return own
+        limit = ONE_STAGE[ranks <= 4]
+        first = collective_s("custom_all_reduce", np.minimum(size, limit), ranks, self.inside)
+        read = all_reduce_s("one_shot", np.maximum(size, limit), ranks, self.inside)
+        return np.asarray(first + read - all_reduce_s("one_shot", limit, ranks, self.inside))
 
     def layers_s(self, tokens: Array) -> Array:
         """Return seconds of all layers' sums on one tensor group, and of hand-overs of stages.

@@ -54,14 +54,16 @@ def replica_parallelism(scenario: Scenario) -> Parallelism:
 
 
 def replica_communication(
-    scenario: Scenario, spec: AcceleratorSpec, model: ModelSpec
+    scenario: Scenario, spec: AcceleratorSpec, model: ModelSpec, profile: EngineProfile
 ) -> Communication:
     """Return the collectives of one replica, its product of ranks checked."""
     hardware, parallel = scenario.hardware, replica_parallelism(scenario)
     inside = scale_up_link(spec, hardware.accelerator, hardware.link)
     check_parallelism(parallel, model, inside.ranks)
     between = load_link(hardware.network)
-    return Communication(model, parallel, inside, between, hardware.overlap)
+    own = profile.collectives
+    one_shot = own.one_shot.value if own else None
+    return Communication(model, parallel, inside, between, hardware.overlap, one_shot)
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def deploy(scenario: Scenario, longest: int) -> Deployment:
     served, profile = served_model(scenario, spec), engines.load(scenario.engine.profile)
     model, policies = served.model, serving_rules(scenario.policies)
     _check_length(scenario, model, longest)
-    links = replica_communication(scenario, spec, model)
+    links = replica_communication(scenario, spec, model, profile)
     steps = step_model(scenario, kernels, profile, links)
     limits = _limits(scenario, profile, policies.batch, longest)
     drafting = drafting_of(scenario, steps, limits)

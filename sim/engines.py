@@ -52,6 +52,26 @@ class HostTimes(_Strict):
     dispatch_per_layer: Dispatch
 
 
+class FrontEnd(_Strict):
+    """The process between clients and engine: it does one thing after another.
+
+    It takes requests in (HTTP, tokenising) and sends tokens (detokenising, streaming), in the order
+    in which they come, while the engine runs its steps. A profile without one keeps up.
+    """
+
+    request: Quantity = Field(description="work on a request that comes [s/request]")
+    prompt_token: Quantity = Field(description="the same, per prompt token [s/token]")
+    output_token: Quantity = Field(description="work on a token that leaves [s/token]")
+
+
+class Collectives(_Strict):
+    """How an engine sums over tensor ranks where that is not vLLM's way."""
+
+    one_shot: Quantity = Field(
+        description="largest sum in which every rank reads all buffers, NCCL beyond [byte]"
+    )
+
+
 class GpuExtras(_Strict):
     """GPU time that kernel tables do not hold."""
 
@@ -97,6 +117,8 @@ class EngineProfile(_Strict):
     note: str = ""
     graphs: Graphs
     host: HostTimes
+    front: FrontEnd | None = None
+    collectives: Collectives | None = None
     gpu: GpuExtras
     memory: EngineMemory
 
@@ -129,6 +151,12 @@ class EngineProfile(_Strict):
             "piecewise_dispatch_s": per_layer.piecewise.value * layers,
             "eager_dispatch_s": per_layer.eager.value * layers,
         }
+        if self.front is not None:
+            times |= {
+                "front_request_s": self.front.request.value,
+                "front_prompt_s": self.front.prompt_token.value,
+                "front_token_s": self.front.output_token.value,
+            }
         levels = {
             "graph_level_share": host.graph_level_share.value,
             "level_mean_s": host.level_mean.value,

@@ -52,6 +52,9 @@ LOST = (
     "extra_flops",
     "extra_bytes",
     "verified",
+    "next_front",
+    "front_s",
+    "front_lag_s",
     "resume",
     "blocked",
 )
@@ -213,6 +216,7 @@ class Replica:
         inbox = np.zeros(size, np.int64)
         inbox[: last - first] = lanes.inbox[first:last]
         state["next_inbox"], state["n_inbox"] = 0, last - first
+        state["next_front"] = max(int(state["next_front"]) - first, 0)
         self.lanes = lanes._replace(
             inbox=inbox,
             waiting=_longer(lanes.waiting, size),
@@ -282,7 +286,8 @@ class Replica:
         requests["target"][new] = requests["prompt_tokens"][new] + requests["scheduled"][new]
         state = self.state[0]
         first, count = int(state["n_inbox"]), new.size
-        pending = self.lanes.inbox[int(state["next_inbox"]) : first]
+        start = max(int(state["next_inbox"]), int(state["next_front"]))
+        pending = self.lanes.inbox[start:first]
         merged = np.concatenate([pending, new])
         merged = merged[np.argsort(requests["ready_s"][merged], kind="stable")]
         self.lanes.inbox[first - pending.size : first + count] = merged

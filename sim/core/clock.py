@@ -27,6 +27,7 @@ __all__ = [
     "dispatch_s",
     "gpu_s",
     "grid_place",
+    "pass_front",
     "prefill_attention_s",
     "run_step",
     "spread_over",
@@ -350,6 +351,20 @@ def run_step(
     state.flops += state.step_flops
     state.bytes += state.step_bytes
     return seen
+
+
+@compiled
+def pass_front(state: Record, knobs: Record, seen: float, tokens: int) -> float:
+    """Let the front end send a step's output; return by how much later than the one before [s].
+
+    The front end does one thing after another while the engine goes on: clients see a step when
+    all that came before it has been done and its own tokens have been sent.
+    """
+    sent = max(state.front_s, seen) + tokens * knobs.front_token_s
+    later = sent - seen - state.front_lag_s
+    state.front_s = sent
+    state.front_lag_s = sent - seen
+    return later
 
 
 @compiled

@@ -194,7 +194,8 @@ def submit_one(crew: Record, place: int, index: int, since: float, quiet: Record
     request.ready_s = ready
     request.target = request.prompt_tokens + request.scheduled
     spot, inbox = state.n_inbox, ints(lanes.inbox)
-    while spot > state.next_inbox and requests[inbox[spot - 1]].ready_s > ready:
+    first = max(state.next_inbox, state.next_front)
+    while spot > first and requests[inbox[spot - 1]].ready_s > ready:
         inbox[spot] = inbox[spot - 1]
         spot -= 1
     inbox[spot] = index

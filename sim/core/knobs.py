@@ -72,6 +72,9 @@ KNOBS = np.dtype(
         ("client_per_request_s", "f8"),
         ("bookkeeping_s", "f8"),
         ("bookkeeping_per_request_s", "f8"),
+        ("front_request_s", "f8"),  # of the front end: each request, prompt and output token
+        ("front_prompt_s", "f8"),
+        ("front_token_s", "f8"),
         ("visible_s", "f8"),  # GPU end to output seen
         ("graph_dispatch_s", "f8"),
         ("graph_level_share", "f8"),  # part of it that the host's level scales

@@ -133,6 +133,8 @@ STATE = np.dtype(
         ("next_leave_s", "f8"),  # a waiting request may leave the queue from then on
         ("next_urgent_s", "f8"),  # a background request becomes urgent then
         ("rules_until_s", "f8"),  # the policy's rules hold until then
+        ("front_s", "f8"),  # the front end has done all it was given
+        ("front_lag_s", "f8"),  # it sends output so long after the engine had it
         ("copy_s", "f8"),  # the next step waits for copies of KV blocks
         ("fetch_s", "f8"),  # the same, beside the step
         ("copied_s", "f8"),  # all of both so far
@@ -159,6 +161,7 @@ STATE = np.dtype(
         ("waiting_tokens", "i8"),  # prompt tokens in the queue
         ("n_inbox", "i8"),
         ("next_inbox", "i8"),
+        ("next_front", "i8"),  # first of the inbox that the front end has not taken in
         ("fill_left", "i8"),  # requests that may still join a held batch
         ("n_padding", "i8"),  # ended requests that stay in a held batch
         ("padding_context", "i8"),

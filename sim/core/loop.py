@@ -6,7 +6,7 @@ decodes again and again, O(1) per step). Both call `run_step`, so they give the 
 
 import numpy as np
 
-from sim.core.clock import count_gap, prefill_attention_s, run_step
+from sim.core.clock import count_gap, pass_front, prefill_attention_s, run_step
 from sim.core.drafts import adapt, charge
 from sim.core.jit import compiled
 from sim.core.kv import give_back
@@ -102,13 +102,23 @@ def _tidy(
 
 
 @compiled
+def _send(state: Record, knobs: Record, lanes: Record, seen: float) -> float:
+    """Give the output in flight to the front end; return by how much later clients see it [s]."""
+    tokens = 0
+    for i in range(state.n_flight):
+        tokens += ints(lanes.flight_tokens)[i]
+    return pass_front(state, knobs, seen, tokens)
+
+
+@compiled
 def _deliver(
     state: Record, knobs: Record, pool: Record, requests: Record, lanes: Record, seen: float
 ) -> None:
     """Hand the tokens of the step in flight to the clients; end requests that are complete."""
-    delay = knobs.client_s + knobs.client_per_request_s * state.n_running
-    done_before, alike, given = state.n_done, 0, 0
     flight, tokens = ints(lanes.flight), ints(lanes.flight_tokens)
+    done_before, alike, given = state.n_done, 0, 0
+    later = _send(state, knobs, lanes, seen) if knobs.front_token_s > 0.0 else 0.0
+    delay = knobs.client_s + knobs.client_per_request_s * state.n_running + state.front_lag_s
     for i in range(state.n_flight):
         index = flight[i]
         request = requests[index]
@@ -118,7 +128,7 @@ def _deliver(
         elif request.last_token_s == state.output_s:
             alike += 1
         elif not np.isnan(request.last_token_s):  # a token of another replica has no time here
-            count_gap(floats(lanes.gaps), seen - request.last_token_s, 1)
+            count_gap(floats(lanes.gaps), seen - request.last_token_s + later, 1)
         request.emitted += tokens[i]
         request.last_token_s = seen
         given += tokens[i]
@@ -126,7 +136,7 @@ def _deliver(
             _end(state, knobs, pool, requests, lanes, index, seen + delay)
     state.generated += given
     if alike > 0:
-        count_gap(floats(lanes.gaps), seen - state.output_s, alike)
+        count_gap(floats(lanes.gaps), seen - state.output_s + later, alike)
     ended = state.n_done > done_before
     _tidy(state, knobs, pool, requests, lanes, seen + delay, ended)
     state.output_s = seen

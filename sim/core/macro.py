@@ -1,7 +1,7 @@
 """Macro-steps: the same decodes again and again, O(1) per step, until something can change."""
 
 from sim.core.blocks import allocate
-from sim.core.clock import count_gap, run_step
+from sim.core.clock import count_gap, pass_front, run_step
 from sim.core.jit import compiled
 from sim.core.kv import name_blocks
 from sim.core.layout import Record, StepTables
@@ -128,10 +128,15 @@ def _settle(
 
 
 @compiled
-def _arrival_due(state: Record, requests: Record, lanes: Record) -> bool:
+def _arrival_due(state: Record, knobs: Record, requests: Record, lanes: Record) -> bool:
+    """Return whether a request has come for the engine, or for the front end."""
     if state.next_inbox >= state.n_inbox:
         return False
-    return requests[ints(lanes.inbox)[state.next_inbox]].ready_s <= state.now
+    if requests[ints(lanes.inbox)[state.next_inbox]].ready_s <= state.now:
+        return True
+    if knobs.front_request_s <= 0.0 or state.next_front >= state.n_inbox:
+        return False
+    return requests[ints(lanes.inbox)[state.next_front]].ready_s <= state.now
 
 
 @compiled
@@ -176,7 +181,7 @@ def repeat(
     context, squares = _fill_phases(state, knobs, requests, lanes)
     free_before, steps, level = state.free_blocks, 0, state.level
     stop = _last_start(state, knobs, until)
-    while steps < most and state.now < stop and not _arrival_due(state, requests, lanes):
+    while steps < most and state.now < stop and not _arrival_due(state, knobs, requests, lanes):
         new = ints(lanes.phase)[(size - steps % size) % size]
         if new > state.free_blocks or state.n_rows >= rows.size:
             break
@@ -199,7 +204,8 @@ def repeat(
             level = state.level
         else:
             book(state, knobs, rows)
-        count_gap(floats(lanes.gaps), seen - state.output_s, n)
+        later = pass_front(state, knobs, seen, n) if knobs.front_token_s > 0.0 else 0.0
+        count_gap(floats(lanes.gaps), seen - state.output_s + later, n)
         state.output_s = seen
         state.now = seen + knobs.bookkeeping_s + knobs.bookkeeping_per_request_s * state.n_running
         squares += 2.0 * context + n

@@ -252,8 +252,22 @@ def _receive(state: Record, knobs: Record, requests: Record, lanes: Record, inde
 
 
 @compiled
+def _take_in(state: Record, knobs: Record, requests: Record, lanes: Record) -> None:
+    """Let the front end take in the requests that have come, after all that it has to do."""
+    while state.next_front < state.n_inbox:
+        request = requests[ints(lanes.inbox)[state.next_front]]
+        if request.ready_s > state.now:
+            return
+        work_s = knobs.front_request_s + knobs.front_prompt_s * request.prompt_tokens
+        request.ready_s = state.front_s = max(state.front_s, request.ready_s) + work_s
+        state.next_front += 1
+
+
+@compiled
 def ingest(state: Record, knobs: Record, requests: Record, lanes: Record) -> None:
     """Take the requests that have reached the engine into the queue; let others give up."""
+    if knobs.front_request_s > 0.0:
+        _take_in(state, knobs, requests, lanes)
     while state.next_inbox < state.n_inbox:
         index = ints(lanes.inbox)[state.next_inbox]
         if requests[index].ready_s > state.now:

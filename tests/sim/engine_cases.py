@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sim.testing import busy_knobs, busy_tables
 
 TABLES = busy_tables(tokens=1024)
+FRONT = {"front_request_s": 3e-3, "front_prompt_s": 1e-6, "front_token_s": 7e-4}
 WHOLE = (
     "cached_tokens",
     "dram_tokens",
@@ -81,6 +82,7 @@ def engines(draw, table):
         caching=draw(st.booleans()),
         watermark_blocks=draw(st.sampled_from([0, 0, 2])),
         level_mean_s=draw(st.sampled_from([0.02, 0.2, 1e30])),
+        **draw(st.sampled_from([{}, {}, FRONT])),
     )
 
 

@@ -90,6 +90,7 @@ class Engine:
         self.state["temperature_c"] = self.k["ambient_c"] + heat
         self.state["window_w"] = self.k["idle_w"]
         self.output, self.busy, self.gaps, self.steps = 0.0, False, [], []
+        self.coming, self.front, self.lag = deque(self.jobs), 0.0, 0.0
 
     @property
     def now(self):
@@ -191,12 +192,16 @@ class Engine:
             budget -= tokens
 
     def deliver(self, seen):
-        delay = self.k["client_s"] + self.k["client_per_request_s"] * len(self.running)
+        before, work = self.lag, self.k["front_token_s"] * len(self.flight)
+        if work or self.k["front_token_s"]:
+            self.front = max(self.front, seen) + work
+            self.lag = self.front - seen
+        delay = self.k["client_s"] + self.k["client_per_request_s"] * len(self.running) + self.lag
         for job in self.flight:
             if job.emitted == 0:
                 job.first = seen + delay
             else:
-                self.gaps.append(seen - job.last)
+                self.gaps.append(seen - job.last + (self.lag - before))
             job.emitted, job.last = job.emitted + 1, seen
             if job.emitted == job.output:
                 job.finish = seen + delay
@@ -236,8 +241,15 @@ class Engine:
             self.now = start + float(self.state["step_host_s"][0])
         self.flight, self.busy = self.emitting, True
 
+    def take_in(self):
+        while self.k["front_request_s"] and self.coming and self.coming[0].ready <= self.now:
+            job = self.coming.popleft()
+            work = self.k["front_request_s"] + self.k["front_prompt_s"] * job.prompt
+            job.ready = self.front = max(self.front, job.ready) + work
+
     def run(self):
         while True:
+            self.take_in()
             while self.inbox and self.inbox[0].ready <= self.now:
                 self.waiting.append(self.inbox.popleft())
             batch = self.schedule()

@@ -155,6 +155,25 @@ def test_tensor_parallelism_pays_two_sums_a_layer():
     assert told.layers_s(tokens) == pytest.approx(2 * model.layers * one)
 
 
+def test_one_shot_sums_read_every_buffer():
+    """Beyond vLLM's one-stage kernel, each further byte is read from all other ranks."""
+    model, link = load_model("llama-3.1-70b"), load_link("nvlink4-h200")
+    eight = Parallelism(tp=8)
+    usual = Communication(model, eight, link, link)
+    told = Communication(model, eight, link, link, one_shot=8e6)
+    tokens = np.array([8.0, 64.0, 128.0, 4096.0])
+    size = tokens * model.hidden * 2
+    small, one, two, large = told.all_reduce_s(tokens)
+    assert small == pytest.approx(usual.all_reduce_s(tokens)[0])
+    rate = 7 * (size[2] - size[1]) / (two - one)
+    assert 0.6 * 450e9 < rate < 450e9  # of NVLink 4, one direction
+    assert two > 2 * usual.all_reduce_s(tokens)[2]
+    assert large == collective_s("all_reduce", size[3:], 8, link)[0]
+    pair = Communication(model, Parallelism(tp=2), link, link, one_shot=8e6)
+    own = collective_s("custom_all_reduce", size[:3], 2, link)
+    assert pair.all_reduce_s(tokens[:3]) == pytest.approx(own)
+
+
 def test_overlap_hides_its_share_of_sums():
     model, link = load_model("llama-3.1-8b"), load_link("nvlink4-h200")
     half = Communication(model, Parallelism(tp=4), link, link, overlap=0.5)

@@ -5,6 +5,7 @@
 """
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from formats import InputError, atomic_write
 from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration, save_calibration
 from hardware.calibration_fit import fit, fit_coefficients, fit_family
-from hardware.calibration_judge import judged, residual_table
+from hardware.calibration_judge import all_held_out, judged, residual_table
 from hardware.calibration_traces import read_about, read_traces
 from hardware.kernels import chip_of
 from hardware.specs import AcceleratorSpec
@@ -32,7 +33,12 @@ __all__ = [
 ]
 
 
-def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
+def calibrate(
+    traces: Path,
+    spec: AcceleratorSpec,
+    out: Path,
+    progress: Callable[[float], None] | None = None,
+) -> pd.DataFrame:
     """Fit the traces of a folder and write the calibration with its table of errors.
 
     Parameters
@@ -45,11 +51,14 @@ def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
     out : Path
         The calibration, a name that ends in .toml; ``<name>.residuals.csv.gz`` (points of the
         residual) and ``<name>.errors.csv.gz`` (the table returned) are written beside it.
+    progress : callable, optional
+        Called with the share that is done [0..1].
 
     Returns
     -------
     DataFrame
-        As `residual_table` returns it. Takes about two minutes for 3,000 shapes.
+        As `residual_table` returns it. Takes about two minutes for 3,000 shapes, no longer for
+        tens of thousands: a fit takes at most `hardware.calibration_fit.MOST_POINTS` of a family.
 
     Raises
     ------
@@ -64,8 +73,9 @@ def calibrate(traces: Path, spec: AcceleratorSpec, out: Path) -> pd.DataFrame:
     if not made.families:
         what = f"{spec.name} has no peak for any type measured in {traces}"
         raise InputError(what, "accelerator", repair="choose the accelerator measured")
-    save_calibration(judged(made, chip), out)
-    errors = residual_table(made, chip)
+    left = all_held_out(made, chip, progress=progress)
+    save_calibration(judged(made, chip, left), out)
+    errors = residual_table(made, chip, left=left)
     with atomic_write(out.with_name(f"{out.stem}.errors.csv.gz")) as temporary:
         text = errors.to_csv(index=False, float_format="%.4g", lineterminator="\n")
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))

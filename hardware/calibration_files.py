@@ -132,7 +132,7 @@ def _family(name: str, entry: _FamilyFile, points: pd.DataFrame | None, path: Pa
     if name not in FAMILIES:
         raise InputError("is not a known family", where, repair=did_you_mean(name, FAMILIES))
     family = FAMILIES[name]
-    wrong = set(family.start) ^ set(entry.coefficients)
+    wrong = set(family.start) ^ (set(entry.coefficients) - set(family.optional))
     if wrong:
         allowed = ", ".join(family.start)
         raise InputError(f"coefficients {sorted(wrong)} do not match", where, allowed, "fit again")

@@ -19,7 +19,7 @@ from hardware.kernels_families import FAMILIES, Family
 from hardware.kernels_forms import Array, Chip, Coefficients
 from hardware.kernels_residual import condition, fit_hyper
 
-__all__ = ["fit", "fit_coefficients", "fit_family"]
+__all__ = ["MOST_POINTS", "fit", "fit_coefficients", "fit_family", "thinned"]
 
 PULL = 0.03  # weight of a coefficient's log distance from its start, against errors in log time
 ROBUST = 0.05  # log error above which a point counts less
@@ -28,9 +28,11 @@ BOUNDS = {
     "balance": (1.0, 12.0),
     "memory": (0.05, 1.0),
     "empty": (0.05, 1.0),
+    "exponential": (0.5, 1.0),
 }
 FEWEST_FOR_RESIDUAL = 4
-MOST_POINTS = 1500  # points kept for a residual
+MOST_POINTS = 2000
+"""Shapes of a family that a fit takes; of more, so many are drawn at random (seed 0)."""
 
 
 def fit(
@@ -48,7 +50,7 @@ def fit(
     made = Calibration(accelerator, source, date, {}, _launch(traces.get("launch")))
     for name, family in FAMILIES.items():
         if name in traces and _possible(family, chip, made):
-            table = traces[name]
+            table = thinned(traces[name])
             if name == MIXED:
                 table = mixed_table(table, made, chip)
             more = None
@@ -57,6 +59,21 @@ def fit(
             fitted = fit_family(family, table, chip, made.start(family), more)
             made = replace(made, families={**made.families, name: fitted})
     return made
+
+
+def thinned(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the shapes that a fit takes: all, or `MOST_POINTS` of them drawn at random.
+
+    A residual through n shapes takes time with n^3, and is fitted anew for every group held out.
+
+    Examples
+    --------
+    >>> len(thinned(pd.DataFrame({"m": range(9000)})))
+    2000
+    """
+    if len(table) <= MOST_POINTS:
+        return table
+    return table.sample(MOST_POINTS, random_state=0).sort_index().reset_index(drop=True)
 
 
 def _possible(family: Family, chip: Chip, made: Calibration) -> bool:

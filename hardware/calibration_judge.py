@@ -6,8 +6,9 @@ value of the first running extent, such as one m). Everything fitted is fitted a
 only the length scales of the residual process are kept.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -21,11 +22,22 @@ from hardware.kernels_forms import Array, Chip, Coefficients, Shape
 from hardware.kernels_residual import Hyper, condition
 from hardware.kernels_work import work
 
-__all__ = ["METHODS", "SPLITS", "Measured", "error_row", "held_out", "judged", "residual_table"]
+__all__ = [
+    "METHODS",
+    "SPLITS",
+    "Measured",
+    "all_held_out",
+    "error_row",
+    "held_out",
+    "judged",
+    "residual_table",
+]
 
 SPLITS = ("shape", "layout", "extent")
 SHAPE_FOLDS = 10
 MOST_FOLDS = 40
+MANY, FEWER_FOLDS = 1000, 10  # shapes of a family beyond which groups are held out ten at a time
+COEFFICIENT_ROWS = 600  # shapes that coefficients are fitted to again
 FEWEST_LAYOUTS = 3  # from here on a band comes from whole layouts held out
 NEIGHBOURS = 32
 
@@ -49,14 +61,19 @@ class Measured:
         """Return the shapes as a form takes them."""
         return self.family.shape(*self.shapes.T)
 
+    @cached_property
     def fitted(self) -> Coefficients:
-        """Return the coefficients of the form, fitted to these rows."""
-        return fit_coefficients(self.family, self.shapes, self.seconds, self.chip, self.start)
+        """The coefficients of the form, fitted to these rows or to `COEFFICIENT_ROWS` of them."""
+        count = len(self.seconds)
+        most = COEFFICIENT_ROWS if count > MANY else count
+        some = np.sort(np.random.default_rng(0).permutation(count)[:most])
+        shapes, seconds = self.shapes[some], self.seconds[some]
+        return fit_coefficients(self.family, shapes, seconds, self.chip, self.start)
 
 
 def _by_model(known: Measured, asked: Measured) -> Array:
     """Form and residual process, as `KernelModel` predicts."""
-    family, chip, coefficients = known.family, known.chip, known.fitted()
+    family, chip, coefficients = known.family, known.chip, known.fitted
     formed = family.form(asked.shape(), chip, coefficients)
     if known.hyper is None:
         return formed
@@ -67,14 +84,14 @@ def _by_model(known: Measured, asked: Measured) -> Array:
 
 def _by_form(known: Measured, asked: Measured) -> Array:
     """Form alone, its coefficients fitted."""
-    return known.family.form(asked.shape(), known.chip, known.fitted())
+    return known.family.form(asked.shape(), known.chip, known.fitted)
 
 
 def _by_roofline(known: Measured, asked: Measured) -> Array:
     """Launch + max(FLOPs, bytes over their peaks), three shares fitted."""
     form = _roofline(known.family)
     roofline = replace(known.family, form=form, start=_ROOFLINE_START, uneven=())
-    fitted = replace(known, family=roofline, start=_ROOFLINE_START).fitted()
+    fitted = replace(known, family=roofline, start=_ROOFLINE_START).fitted
     return roofline.form(asked.shape(), known.chip, fitted)
 
 
@@ -140,12 +157,48 @@ def held_out(
     array (N,)
         Empty where there are fewer than two groups.
     """
-    table, predict = _table(calibration, name, chip), {**METHODS, "parts": _by_parts}[method]
-    left = [
-        np.log(table.seconds[out] / predict(table.part(~out), table.part(out)))
-        for out in _folds(table, split)
-    ]
-    return np.concatenate(left) if left else np.empty(0)
+    return _held_out(_table(calibration, name, chip), split, [method])[method]
+
+
+def _held_out(table: Measured, split: str, methods: Iterable[str]) -> dict[str, Array]:
+    """Return `held_out` by method; a group's coefficients are fitted once for all of them."""
+    known_methods = {**METHODS, "parts": _by_parts}
+    left: dict[str, list[Array]] = {method: [] for method in methods}
+    for out in _folds(table, split):
+        known, asked = table.part(~out), table.part(out)
+        for method, found in left.items():
+            found.append(np.log(asked.seconds / known_methods[method](known, asked)))
+    return {m: np.concatenate(found) if found else np.empty(0) for m, found in left.items()}
+
+
+Left = Mapping[tuple[str, str, str], Array]
+"""Family, split, method -> `held_out`."""
+
+
+def all_held_out(
+    calibration: Calibration,
+    chip: Chip,
+    families: Sequence[str] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Left:
+    """Return `held_out` of families (all by default), every split and method.
+
+    Parameters
+    ----------
+    calibration, chip, families
+        As for `residual_table`.
+    progress : callable, optional
+        Called with the share that is done [0..1].
+    """
+    found: dict[tuple[str, str, str], Array] = {}
+    parts = [(name, split) for name in families or calibration.families for split in SPLITS]
+    for i, (name, split) in enumerate(parts):
+        methods = METHODS if FAMILIES[name].features else ("model", "parts")
+        for method, left in _held_out(_table(calibration, name, chip), split, methods).items():
+            found[name, split, method] = left
+        if progress:
+            progress((i + 1) / len(parts))
+    return found
 
 
 def _table(calibration: Calibration, name: str, chip: Chip) -> Measured:
@@ -161,8 +214,9 @@ def _folds(table: Measured, split: str) -> Iterator[NDArray[np.bool_]]:
     count = int(groups.max()) + 1
     if count < 2:
         return
-    if count > MOST_FOLDS:
-        groups = np.random.default_rng(0).permutation(count)[groups] % MOST_FOLDS
+    most = FEWER_FOLDS if len(table.seconds) > MANY else MOST_FOLDS
+    if count > most:
+        groups = np.random.default_rng(0).permutation(count)[groups] % most
     for group in np.unique(groups):
         yield groups == group
 
@@ -178,29 +232,39 @@ def _groups(table: Measured, split: str) -> NDArray[np.intp]:
     return np.unique(columns, axis=0, return_inverse=True)[1].ravel()
 
 
-def judged(calibration: Calibration, chip: Chip) -> Calibration:
+def judged(calibration: Calibration, chip: Chip, left: Left | None = None) -> Calibration:
     """Return the calibration with the band of each family: P10, P50, P90 of held-out errors.
 
     Whole layouts are held out where there are at least three, else a tenth of the shapes.
+
+    Parameters
+    ----------
+    calibration, chip
+        As for `residual_table`.
+    left : mapping, optional
+        From `all_held_out`, where it is known already.
     """
+    known = left or {}
     families = {
-        name: replace(fit, band=_band(calibration, name, chip))
+        name: replace(fit, band=_band(calibration, name, chip, known))
         for name, fit in calibration.families.items()
     }
     return replace(calibration, families=families)
 
 
-def _band(calibration: Calibration, name: str, chip: Chip) -> dict[str, float]:
+def _band(calibration: Calibration, name: str, chip: Chip, known: Left) -> dict[str, float]:
     shapes = calibration.families[name].shapes
     layouts = len(np.unique(shapes[:, len(FAMILIES[name].axes) :], axis=0))
     split = "layout" if layouts >= FEWEST_LAYOUTS else "shape"
-    left = held_out(calibration, name, chip, split)
+    left = known.get((name, split, "model"))
+    if left is None:
+        left = held_out(calibration, name, chip, split)
     low, middle, high = np.quantile(left, (0.1, 0.5, 0.9)).tolist()
     return {"p10": low, "p50": middle, "p90": high}
 
 
 def residual_table(
-    calibration: Calibration, chip: Chip, families: Sequence[str] = ()
+    calibration: Calibration, chip: Chip, families: Sequence[str] = (), left: Left | None = None
 ) -> pd.DataFrame:
     """Return the errors of families (all by default), splits and methods.
 
@@ -210,12 +274,8 @@ def residual_table(
         Columns family, split, method, shapes, median, p90 (of |predicted / measured - 1|), and
         bias (median of predicted / measured - 1).
     """
-    rows = [
-        error_row(name, split, method, held_out(calibration, name, chip, split, method))
-        for name in families or calibration.families
-        for split in SPLITS
-        for method in (METHODS if FAMILIES[name].features else ("model", "parts"))
-    ]
+    known = all_held_out(calibration, chip, families) if left is None else left
+    rows = [error_row(*key, found) for key, found in known.items()]
     table = pd.DataFrame(rows, columns=["family", "split", "method", *_ERRORS])
     return table[table["shapes"] > 0].reset_index(drop=True)
 

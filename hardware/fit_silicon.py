@@ -23,9 +23,10 @@ from hardware.calibration_data import Calibration, FamilyFit
 from hardware.calibration_files import load_calibration, save_calibration
 from hardware.calibration_fit import fit_coefficients
 from hardware.catalog import load_accelerator
-from hardware.kernels import CALIBRATIONS, POOLED, chip_of
+from hardware.kernels import BASE, CALIBRATIONS, POOLED, chip_of
 from hardware.kernels_carry import (
     GENERATIONS,
+    adapted,
     at_pace,
     by_generation,
     generation,
@@ -36,15 +37,18 @@ from hardware.kernels_families import FAMILIES, Family
 from hardware.kernels_forms import Array, Chip, Coefficients, Shape
 from hardware.silicon import SYSTEMS, TABLES_SOURCE
 from hardware.silicon_fit import FIT_ROWS, smooth
+from hardware.silicon_forms import as_measured, product_alone
 from hardware.silicon_rows import training_rows
 
 __all__ = [
+    "LEFT_OUT",
     "TRANSFER",
     "calibrate",
     "calibration_name",
     "error_table",
     "is_held_out",
     "leave_one_out",
+    "left_out",
     "pooled",
 ]
 
@@ -53,6 +57,8 @@ DATE = "not recorded"
 EVERY, KEPT_OUT = 5, 2
 TRANSFER = CALIBRATIONS.parent / "transfer.csv"
 """Errors of accelerators left out, as `leave_one_out` returns them."""
+LEFT_OUT = CALIBRATIONS / "left-out"
+"""Coefficients carried over to each accelerator from the others, as `left_out` returns them."""
 
 
 def calibration_name(accelerator: str) -> str:
@@ -116,7 +122,7 @@ def _fit(family: Family, rows: pd.DataFrame, chip: Chip, made: Calibration) -> F
     return replace(fitted, band={"p10": low, "p50": middle, "p90": high})
 
 
-_BAND = (0.1, 0.5, 0.9)
+_BAND, _BAND_NAMES = (0.1, 0.5, 0.9), ("p10", "p50", "p90")
 
 
 def residual(family: Family, fit: FamilyFit, shapes: Array) -> Array:
@@ -184,7 +190,7 @@ def _stack(chips: Sequence[Chip], counts: Sequence[int], precision: str) -> Chip
     peaks = {name: per_row(c.peaks[name] for c in chips) for name in names}
     numbers = {
         key: per_row(float(getattr(c, key)) for c in chips)
-        for key in ("units", "memory", "l2_bytes", "host")
+        for key in ("units", "memory", "l2_bytes", "host", "exponentials")
     }
     return Chip(**numbers, peaks=peaks)  # type: ignore[arg-type]  # arrays stand for numbers
 
@@ -194,10 +200,10 @@ Rows = Mapping[str, Mapping[str, pd.DataFrame]]
 
 
 def _all_rows(tables: Path) -> dict[str, dict[str, pd.DataFrame]]:
-    return {
-        a: {n: c.table for n, c in training_rows(tables, a, chip_of(load_accelerator(a))).items()}
-        for a in SYSTEMS
-    }
+    """Return all rows as measured: fp8 products with the quantisation of their activations."""
+    chips = {a: chip_of(load_accelerator(a)) for a in SYSTEMS}
+    found = {a: training_rows(tables, a, chip, quantised=True) for a, chip in chips.items()}
+    return {a: {name: c.table for name, c in part.items()} for a, part in found.items()}
 
 
 def _joint(family: Family, rows: Rows, donors: Sequence[str]) -> FamilyFit:
@@ -212,11 +218,13 @@ def _joint(family: Family, rows: Rows, donors: Sequence[str]) -> FamilyFit:
     table = pd.concat(parts.values())
     shapes, seconds = _shapes(family, table), table["s"].to_numpy(float)
 
-    def paced(shape: Shape, chip: Chip, c: Coefficients) -> Array:
-        return family.form(shape, chip, at_pace(c, pace))
+    measured = as_measured(family)
 
-    at_reference = replace(family, form=paced)
-    coefficients = fit_coefficients(at_reference, shapes, seconds, chip, family.start)
+    def paced(shape: Shape, chip: Chip, c: Coefficients) -> Array:
+        return measured.form(shape, chip, at_pace(c, pace))
+
+    at_reference = replace(measured, form=paced)
+    coefficients = fit_coefficients(at_reference, shapes, seconds, chip, measured.start)
     return FamilyFit(coefficients, np.empty((0, len(family.extents))), np.empty(0))
 
 
@@ -248,16 +256,44 @@ def leave_one_out(tables: Path, only: Sequence[str] = ()) -> pd.DataFrame:
         (whether a prediction takes these coefficients), rows, median, p90 (of |predicted /
         measured - 1|), and p10_log, p50_log, p90_log (of log(measured / predicted)).
     """
-    rows = _all_rows(tables)
-    judged = []
+    return pd.DataFrame([errors for errors, _ in _each_left_out(_all_rows(tables), only)])
+
+
+def left_out(tables: Path) -> tuple[pd.DataFrame, list[Calibration]]:
+    """Return what `leave_one_out` does, and the coefficients that each accelerator took.
+
+    They stand at the clock and memory of the accelerator. Kernels that only `BASE` was measured
+    for come from there, on `BASE` itself from where a fit would start.
+    """
+    judged, taken = [], {a: dict[str, FamilyFit]() for a in SYSTEMS}
+    for errors, fit in _each_left_out(_all_rows(tables), ()):
+        judged.append(errors)
+        fit = replace(fit, coefficients=product_alone(fit.coefficients))
+        taken[str(errors["accelerator"])][str(errors["family"])] = fit
+    return pd.DataFrame(judged), [_completed(a, fits) for a, fits in taken.items()]
+
+
+def _completed(accelerator: str, fits: Mapping[str, FamilyFit]) -> Calibration:
+    """Return carried coefficients of all families of `BASE`, none from the accelerator's rows."""
+    spec, known = load_accelerator(accelerator), load_calibration(CALIBRATIONS / f"{BASE}.toml")
+    empty = FamilyFit({}, np.empty((0, 0)), np.empty(0))
+    start = {n: replace(empty, coefficients=dict(FAMILIES[n].start)) for n in known.families}
+    own = start if accelerator == BASE else adapted(known, spec).families
+    bare = {n: replace(empty, coefficients=f.coefficients, band=f.band) for n, f in own.items()}
+    return Calibration(f"{accelerator}, left out", TABLES_SOURCE, DATE, {**bare, **fits}, {})
+
+
+Judged = tuple[dict[str, object], FamilyFit]
+
+
+def _each_left_out(rows: Rows, only: Sequence[str]) -> Iterator[Judged]:
     for name in only or FAMILIES:
         for accelerator in _donors(rows, name):
-            judged += list(_left_out(FAMILIES[name], rows, accelerator))
-    return pd.DataFrame(judged)
+            yield from _left_out(FAMILIES[name], rows, accelerator)
 
 
-def _left_out(family: Family, rows: Rows, accelerator: str) -> Iterator[dict[str, object]]:
-    """Yield the errors of one accelerator without it: from all others, and its generation's."""
+def _left_out(family: Family, rows: Rows, accelerator: str) -> Iterator[Judged]:
+    """Yield errors and fit of one accelerator without it: from all others, its generation's."""
     spec = load_accelerator(accelerator)
     own = generation(spec) if by_generation(family.name) else ""
     donors = {"all": _donors(rows, family.name, "", accelerator)}
@@ -267,10 +303,13 @@ def _left_out(family: Family, rows: Rows, accelerator: str) -> Iterator[dict[str
         if names:
             fit = _joint(family, rows, names)
             fit = replace(fit, coefficients=at_pace(fit.coefficients, pace_of(spec)))
-            errors = _carried_errors(family, fit, chip_of(spec), rows[accelerator][family.name])
+            measured, table = as_measured(family), rows[accelerator][family.name]
+            errors = _carried_errors(measured, fit, chip_of(spec), table)
             used = whose == list(donors)[-1]
             key = {"accelerator": accelerator, "family": family.name}
-            yield {**key, "donors": whose, "used": used, **errors}
+            low, middle, high = (float(str(errors[f"{q}_log"])) for q in _BAND_NAMES)
+            fit = replace(fit, band=dict(zip(_BAND_NAMES, (low, middle, high), strict=True)))
+            yield {**key, "donors": whose, "used": used, **errors}, fit
 
 
 def _carried_errors(
@@ -306,7 +345,8 @@ def pooled(tables: Path, judged: pd.DataFrame, instructions: str = "") -> Calibr
                 "p50": float(part["p50_log"].median()),
                 "p90": float(part["p90_log"].max()),
             }
-            fits[name] = replace(_joint(family, rows, donors), band=band)
+            fit = _joint(family, rows, donors)
+            fits[name] = replace(fit, coefficients=product_alone(fit.coefficients), band=band)
     name = f"{POOLED}-{instructions}" if instructions else POOLED
     return Calibration(name, TABLES_SOURCE, DATE, fits, {})
 
@@ -321,7 +361,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     chosen = given.only or list(SYSTEMS)
     if given.pooled:
-        table = leave_one_out(given.tables)
+        table, carried_over = left_out(given.tables)
+        for made in carried_over:
+            name = made.accelerator.partition(",")[0]
+            save_calibration(made, LEFT_OUT / f"{name}.toml")
         for instructions in ("", *GENERATIONS):
             made = pooled(given.tables, table, instructions)
             save_calibration(made, CALIBRATIONS / f"{made.accelerator}.toml")

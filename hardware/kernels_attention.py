@@ -21,6 +21,7 @@ ATTENTION_ROWS = 128  # query rows of one FlashAttention-3 tile at head size 128
 FULL_SHARE = 0.8  # of the units busy with tiles: FlashAttention-3 splits no context from here on
 SPLIT_TOKENS = 256  # fewest KV tokens that a split of one sequence is worth
 ROUNDING = 1e-9  # so that exactly full waves stay so
+OVERLAP = 3.0  # sharpness with which products and softmax of a tile hide each other
 
 
 def attention_decode(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float = 2.0) -> Array:
@@ -81,7 +82,8 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float
     FLOPs are 4 heads head_dim q (past + q/2) per sequence: two products, the causal half. A tile
     is 128 rows of (query, head of one KV group), fewer where SRAM is small, so that keys and values
     are loaded more often; few tiles split their context. Tiles of equal length (much past) run in
-    whole waves, those of a causal triangle fill the gaps.
+    whole waves, those of a causal triangle fill the gaps. With the coefficient `exponential` (share
+    of the chip's rate of exponentials) the softmax of a tile takes its time beside the products.
     """
     q, past, batch = shape["q"], shape["past"], shape["batch"]
     kv, d = shape["kv_heads"], shape["head_dim"]
@@ -93,13 +95,26 @@ def attention_prefill(shape: Shape, chip: Chip, c: Coefficients, kv_bytes: float
     waves = share * q / context + np.ceil(share - ROUNDING) * past / context
     multiply = 4 * rows * d / (chip.attention_peak * c["matrix"] / chip.units)
     load = 2 * d * kv_bytes / (chip.memory * MOST_CACHE / chip.units)
-    per_token = np.maximum(multiply, load) / splits
+    per_token = np.maximum(_with_softmax(multiply, rows, chip, c), load) / splits
     level = waves * (c["tile_s"] + per_token * (past + (q + rows) / 2))
     longest = c["tile_s"] + per_token * context
     memory = batch * context * kv * d * 2 * kv_bytes / (chip.memory * c["memory"])
     combine = c["split_s"] * (1 - 1 / splits)
     busy = soft_maximum(level, longest, c["balance"])
     return c["launch_s"] + combine + soft_maximum(busy, memory, c["sharpness"])
+
+
+def _with_softmax(multiply: Array, rows: Array, chip: Chip, c: Coefficients) -> Array:
+    """Return the time of a tile per token of context: products, and an exponential per score [s].
+
+    FlashAttention-4 and NVIDIA's Blackwell Ultra name the exponentials as what limits attention
+    where products are fast: 128 x 128 scores of head size 128 take a B200 as long as its products.
+    """
+    if "exponential" not in c or not np.all(np.asarray(chip.exponentials) > 0):
+        return multiply
+    return soft_maximum(
+        multiply, rows * chip.units / (chip.exponentials * c["exponential"]), OVERLAP
+    )
 
 
 def attention_mixed(shape: Shape, chip: Chip, c: Coefficients) -> Array:

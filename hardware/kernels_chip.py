@@ -36,6 +36,8 @@ class Chip:
         Matrix units work on whole tiles of rows; vector units only on those that are there.
     sum_bytes : float
         Of an output while it is summed up [byte].
+    exponentials : float
+        Exponentials of all units [1/s]; 0 = unknown, softmax never limits.
     """
 
     units: int
@@ -46,6 +48,7 @@ class Chip:
     sram_bytes: float = 0.0
     pads_rows: bool = True
     sum_bytes: float = 4.0
+    exponentials: float = 0.0
 
     @property
     def on_chip_bytes(self) -> Array:

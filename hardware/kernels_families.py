@@ -70,6 +70,8 @@ class Family:
         Extents of the first axis at which the features jump.
     uneven : tuple of str
         Coefficients that only batches of uneven sequences can tell.
+    optional : tuple of str
+        Coefficients that only joint fits to several accelerators have.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Family:
     precision: str = ""
     breaks: tuple[float, ...] = ()
     uneven: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -308,7 +311,8 @@ def _prefill_family(name: str, kv_bytes: float) -> Family:
     form = partial(attention.attention_prefill, kv_bytes=kv_bytes)
     axes, offsets = ("q", "past", "batch"), (0.0, 256.0, 0.0)
     parent = "" if kv_bytes == 2 else "attention_prefill"
-    return Family(name, axes, _HEADS, form, _PREFILL_START, _prefill_features, offsets, parent)
+    start, features, optional = _PREFILL_START, _prefill_features, ("exponential",)
+    return Family(name, axes, _HEADS, form, start, features, offsets, parent, optional=optional)
 
 
 _EXPERT_TYPES = ("bf16", "fp16", "fp32", "fp8", "int8", "w4a16", "w6a16", "w8a16", "fp6", "fp4")

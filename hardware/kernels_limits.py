@@ -64,6 +64,7 @@ def limited(chip: Chip, spec: AcceleratorSpec, limits: Limits) -> Chip:
         l2_bytes=chip.l2_bytes if limits.tiled else 0.0,
         sram_bytes=sram if limits.tiled else 1.0,
         peaks={name: peak * used * vector for name, peak in chip.peaks.items()},
+        exponentials=chip.exponentials * used,
     )
 
 
@@ -106,5 +107,7 @@ def chip_of(spec: AcceleratorSpec) -> Chip:
     sram = spec.on_chip.sram_bytes.value
     numbers = (spec.compute_units, spec.memory_bytes_per_s, spec.l2_bytes, host)
     chip = Chip(*numbers, peaks, sram, pads_rows=spec.on_chip.simd_bits is None)
+    if per_clock := spec.on_chip.exponentials_per_clock:
+        chip = replace(chip, exponentials=per_clock.value * spec.compute_units * spec.clock_hz)
     least = round(chip.attention_peak / WIDEST_UNIT)
     return replace(chip, units=min(max(chip.units, least), MOST_UNITS))

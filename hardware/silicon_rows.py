@@ -29,7 +29,9 @@ MEBI = 1.05
 _RENAMES = {"n_heads": "heads", "n_kv_heads": "kv_heads", "q_len": "q", "past_len": "past"}
 
 
-def training_rows(tables: Path, accelerator: str, chip: Chip) -> dict[str, Converted]:
+def training_rows(
+    tables: Path, accelerator: str, chip: Chip, quantised: bool = False
+) -> dict[str, Converted]:
     """Return the usable rows of every family that the forms know and the chip can run.
 
     Parameters
@@ -40,6 +42,8 @@ def training_rows(tables: Path, accelerator: str, chip: Chip) -> dict[str, Conve
         A key of `hardware.silicon.SYSTEMS`.
     chip : Chip
         Its numbers.
+    quantised : bool
+        Leave the quantisation of their activations in fp8 products (`hardware.silicon_forms`).
 
     Returns
     -------
@@ -53,7 +57,8 @@ def training_rows(tables: Path, accelerator: str, chip: Chip) -> dict[str, Conve
         for name, part in _by_precision(kind, table).items():
             family = FAMILIES.get(name)
             if family is not None and len(part) and family.precision in ("", *chip.peaks):
-                found[name] = _usable(family, _product_alone(name, part, chip), chip)
+                alone = part if quantised else _product_alone(name, part, chip)
+                found[name] = _usable(family, alone, chip)
     return found
 
 

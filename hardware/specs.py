@@ -116,6 +116,9 @@ class OnChip(_Strict):
     l2_bytes: Bytes = Field(description="last cache or buffer shared by all units [byte]")
     sram_bytes: Bytes = Field(description="software-managed or first-level SRAM per unit [byte]")
     l2_bytes_per_s: Bandwidth | None = Field(None, description="bandwidth of it [byte/s]")
+    exponentials_per_clock: Count | None = Field(
+        None, description="exponentials (special functions) per clock of one unit [1]"
+    )
     simd_bits: Bits | None = Field(None, description="width of a vector register [bit]")
     simd_pipes: Count | None = Field(None, description="vector multiply-add pipes per unit [1]")
 

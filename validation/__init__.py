@@ -1,3 +1,3 @@
 """How wrong are we, on what: predictions beside measurements and closed forms."""
 
-SEEDS = 9  # simulations of a measured workload, each with its own draw of the host's level
+SEEDS = 5  # simulations of a measured workload, each with its own draw of the host's level

@@ -16,7 +16,13 @@ from sim.simulation import Result
 from validation import SEEDS
 from validation.fit_engine import training
 from validation.kept import band_coverage, published_rows, transfer_errors, transfer_rows
-from validation.kept_fleets import fleet_errors, fleet_rows, splits
+from validation.kept_fleets import (
+    fleet_errors,
+    fleet_rows,
+    left_out_errors,
+    left_out_rows,
+    splits,
+)
 from validation.measured import MeasuredRun, MeasuredWorkload, all_runs, load_runs
 from validation.published import absent, stored
 from validation.regions import by_region, load_of
@@ -96,6 +102,8 @@ class Validation:
         Accelerators predicted without their traces; other people's runs by group, as last
         computed, their rows that cannot be represented, how often bands held; empty for a single
         run.
+    left_out : DataFrame
+        TPOT of Llama on accelerators whose kernels came from the others, as last computed.
     fleets, splits : DataFrame
         Serving on several GPUs by system, engine and ranks, and the best split of prefill and
         decode workers by load, as last computed; empty for a single run.
@@ -115,6 +123,7 @@ class Validation:
     transfer: pd.DataFrame = field(default_factory=pd.DataFrame)
     published: pd.DataFrame = field(default_factory=pd.DataFrame)
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
+    left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
     fleets: pd.DataFrame = field(default_factory=pd.DataFrame)
     splits: pd.DataFrame = field(default_factory=pd.DataFrame)
     coverage: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -144,7 +153,7 @@ class Validation:
         parts = [_serving_rows(self), _step_rows(self), _kernel_rows(self), _theory_rows(self)]
         parts.append(speculation_rows(self.speculation))
         parts += [transfer_rows(self.transfer), published_rows(self.published)]
-        parts.append(fleet_rows(self.fleets))
+        parts += [left_out_rows(self.left_out), fleet_rows(self.fleets)]
         return pd.concat([p for p in parts if len(p)], ignore_index=True)[list(COLUMNS)]
 
 
@@ -208,7 +217,7 @@ def validate(selection: Selection, progress: Progress | None = None) -> Validati
         out.theory = check_theory()
         out.speculation = speculation_errors(selection.seeds)
         out.transfer, out.published, out.absent = transfer_errors(), stored(), absent()
-        out.fleets, out.splits = fleet_errors(), splits()
+        out.fleets, out.splits, out.left_out = fleet_errors(), splits(), left_out_errors()
         out.coverage = band_coverage()
     return out
 

@@ -4,19 +4,21 @@
     python -m validation.fit_bands --published ROWS             # other people's runs
     python -m validation.fit_bands --tables ../shared/silicon   # kernels
 
-What kernels and chance do not explain of a measured run is the engine's, its host's and its
-scheduler's. Each level of knowledge and kind of figure has one half-width, judged by turns: runs
-of a fifth of the groups (an engine on a model) with widths from the other groups, none of which
-anything else was fitted to. The widths are quantiles of what they are made from, the least at which
-80 % of the runs left out are held; of the residuals of kernels, the one of `KERNEL_SHARES` with the
-narrowest bands is kept. Kernel bands: from half of the layouts held out, judged on the other half.
+What steps (of our own runs) or kernels (of others) and chance do not explain of a measured run is
+the engine's, its host's and its scheduler's. Each level of knowledge and kind of figure has one
+half-width, judged by turns: runs of a fifth of the groups (an engine on a model) with widths from
+the other groups, none of which anything else was fitted to. The widths are quantiles of what they
+are made from, the least at which 80 % of the runs left out are held; of the residuals of kernels,
+the one of `KERNEL_SHARES` with the narrowest bands is kept. Steps: `validation.step_spread`,
+without the run judged. Kernel bands: `validation.kernel_bands`.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,33 +26,37 @@ import numpy.typing as npt
 import pandas as pd
 
 from formats import atomic_write, read_text
-from hardware.calibration_files import load_calibration
-from hardware.catalog import load_accelerator
-from hardware.fit_silicon import calibration_name, is_held_out, predict
-from hardware.kernels import CALIBRATIONS, chip_of
-from hardware.kernels_families import FAMILIES, Family
-from hardware.silicon import SYSTEMS
-from hardware.silicon_rows import training_rows
 from sim.deployment import deploy
-from sim.exploring.bands import kernel_logs
-from sim.exploring.engine_error import ENGINE_ERRORS, GROUPS, group_of, kernel_share, level_of
+from sim.exploring.bands import step_logs
+from sim.exploring.engine_error import (
+    ENGINE_ERRORS,
+    GROUPS,
+    OWN,
+    StepSpread,
+    group_of,
+    kernel_share,
+    level_of,
+)
 from sim.exploring.estimate import estimate
+from validation import SEEDS
 from validation.cases import LONGEST, Selection, fitted_on, select
 from validation.kept import band_coverage
-from validation.measured import MeasuredRun, MeasuredWorkload
+from validation.kernel_bands import by_family, kernel_coverage
+from validation.measured import MeasuredRun, MeasuredWorkload, all_runs
 from validation.readme import kept
 from validation.serving import workload_scenario
+from validation.step_spread import spread_of, step_errors
 
-__all__ = ["COVERAGE", "half_width", "judged", "kernel_coverage", "main", "serving_rows"]
+__all__ = ["COVERAGE", "half_width", "judged", "main", "serving_rows"]
 
 COVERAGE = Path(__file__).parent / "data" / "coverage.csv"
 """Whether bands hold: one row per family and kind of figure."""
 COLUMNS = ("family", "figure", "cases", "coverage", "half_width", "median_error")
 WANTED = 0.8
-OF_RANGE = 1.2816 / 2.326
-"""P10 to P50 over the range of five draws, of a normal distribution (Tippett 1925: 2.326)."""
-ASKED = 2000
-"""Shapes of a family that its band is judged on."""
+RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 7: 2.704, 8: 2.847, 9: 2.970}
+"""Draws -> mean range of a normal distribution, in standard deviations (Tippett 1925)."""
+OF_RANGE = 1.2816 / RANGES[SEEDS]
+"""P10 to P50 over the range of the seeds that a figure was kept from."""
 FIGURES = (
     "ttft_p50_s",
     "ttft_mean_s",
@@ -74,12 +80,12 @@ def serving_rows() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        case, fresh, figure, level, predicted, measured, low_log and high_log (from kernels),
-        chance (from seeds of the host).
+        case, fresh, figure, level, predicted, measured, low_log and high_log (from step times of
+        other runs), chance (from seeds of the host).
     """
-    table, used = kept(), fitted_on()
+    table, used, errors = kept(), fitted_on(), own_steps()
     parts = [
-        _with_kernels(run, workload, table)
+        _with_steps(run, workload, table, spread_of(errors, run.name))
         for run, workload in select(Selection())
         if (run.name, workload.name) not in used
     ]
@@ -87,15 +93,21 @@ def serving_rows() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).astype(dict.fromkeys(numbers, float))
 
 
-def _with_kernels(
-    run: MeasuredRun, workload: MeasuredWorkload, table: pd.DataFrame
+@lru_cache(maxsize=1)
+def own_steps() -> pd.DataFrame:
+    """Return `validation.step_spread.step_errors` of our own runs."""
+    return step_errors(all_runs().values())
+
+
+def _with_steps(
+    run: MeasuredRun, workload: MeasuredWorkload, table: pd.DataFrame, spread: StepSpread
 ) -> pd.DataFrame:
     table = table[(table["run"] == run.name) & (table["workload"] == workload.name)]
     table = table[table["metric"].isin(FIGURES) & (table["measured"] > 0)]
     scenario, asked = workload_scenario(run, workload, 0), workload.table()
     deployment = deploy(scenario, LONGEST)
     middle = estimate(scenario, deployment, asked)
-    logs = kernel_logs(scenario, deployment, asked, middle)
+    logs = step_logs(scenario, deployment, asked, middle, spread)
     ends = [logs.get(name, (0.0, 0.0)) for name in table["metric"]]
     return pd.DataFrame(
         {
@@ -157,7 +169,7 @@ def judged(rows: pd.DataFrame, share: float, quantile: float = WANTED) -> pd.Dat
     rows : DataFrame
         As `serving_rows` returns them.
     share : float
-        Part of a kernel's residual that all kernels of a step have in common.
+        Part of a kernel's residual that all kernels of a step have in common; 1 for steps.
     quantile : float
         Share of the runs fitted to that their bands hold.
 
@@ -226,73 +238,25 @@ def best_share(levels: Iterable[pd.DataFrame]) -> float:
     return min(widths, key=lambda share: widths[share])
 
 
-def kernel_coverage(tables: Path, accelerators: Sequence[str] = tuple(SYSTEMS)) -> pd.DataFrame:
-    """Judge the kernel bands of NVIDIA's tables: quantiles of half of the layouts held out.
-
-    Returns
-    -------
-    DataFrame
-        accelerator, figure (family), cases (shapes of the other half), coverage, half_width,
-        median_error.
-    """
-    rows = []
-    for accelerator in accelerators:
-        chip = chip_of(load_accelerator(accelerator))
-        made = load_calibration(CALIBRATIONS / f"{calibration_name(accelerator)}.toml")
-        found = training_rows(tables, accelerator, chip)
-        for name in made.names:
-            family, table = FAMILIES[name], found[name].table
-            out = table[is_held_out(family, table)]
-            out = out.sample(min(ASKED, len(out)), random_state=0).reset_index(drop=True)
-            shapes = out[list(family.extents)].to_numpy(float)
-            left = np.log(out["s"] / predict(family, made.families[name], chip, shapes))
-            judged = _band_holds(family, out, left.to_numpy(np.float64))
-            rows.append({"accelerator": accelerator, "figure": name, **judged})
-    return pd.DataFrame(rows)
-
-
-def _band_holds(
-    family: Family, rows: pd.DataFrame, left: npt.NDArray[np.float64]
-) -> dict[str, float]:
-    index = np.unique(rows[list(family.layout)].to_numpy(float), axis=0, return_inverse=True)[1]
-    seen = index.ravel() % 2 == 0
-    low, high = np.quantile(left[seen], (0.1, 0.9))
-    asked = left[~seen]
-    return {
-        "cases": len(asked),
-        "coverage": float(((asked >= low) & (asked <= high)).mean()),
-        "half_width": float(np.exp(high) - np.exp(low)) / 2,
-        "median_error": float(np.median(np.abs(np.expm1(-asked)))),
-    }
-
-
-def _families(table: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the coverage of each kernel family over all accelerators, weighted by shapes."""
-    for name, part in table.groupby("figure"):
-        weights = part["cases"] / part["cases"].sum()
-        shares = {c: float((part[c] * weights).sum()) for c in ("coverage", "half_width")}
-        median = float((part["median_error"] * weights).sum())
-        count = int(part["cases"].sum())
-        yield {
-            "family": "kernels",
-            "figure": name,
-            "cases": count,
-            **shares,
-            "median_error": median,
-        }
-
-
 def _quantity(value: float, source: str) -> str:
     return f'{{ value = {value:.4g}, unit = "1", kind = "fitted", source = "{source}" }}'
 
 
-def _write(widths: dict[str, dict[str, float]], basis: dict[str, str], share: float) -> None:
-    """Write the half-widths of some levels over those of the file."""
+def _write(
+    widths: dict[str, dict[str, float]],
+    basis: dict[str, str],
+    share: float | None,
+    steps: StepSpread | None,
+) -> None:
+    """Write the half-widths of some levels, and what they rest on, over those of the file."""
     text = read_text(ENGINE_ERRORS)
-    source = "validation.fit_bands: " + basis.get("own", "")
-    if "own" in widths:
+    if share is not None:
+        source = "validation.fit_bands: " + basis.get("other", basis.get("datasheet", ""))
         line = f"kernel_share = {_quantity(share, source)}"
         text = re.sub(r"(?m)^kernel_share = .*$", lambda _: line, text)
+    if steps is not None:
+        basis["steps"] = f"step logs of {len(own_steps())} H200 runs"
+        widths = {"steps": {"few": steps.few, "prompts": steps.prompts}, **widths}
     for level, found in widths.items():
         source = f"validation.fit_bands: {basis[level]}"
         lines = [f"{name} = {_quantity(width, source)}" for name, width in found.items()]
@@ -311,13 +275,11 @@ WORDS = {
 """Level -> what it is fitted to."""
 
 
-def fresh_coverage(widths: dict[str, dict[str, float]], share: float) -> pd.DataFrame:
+def fresh_coverage(rows: pd.DataFrame, widths: dict[str, dict[str, float]]) -> pd.DataFrame:
     """Judge the bands of our own deployments on runs that were measured afterwards."""
-    rows = serving_rows()
-    rows, out = rows[rows["fresh"]], []
-    kinds = rows["figure"].map(group_of)
+    kinds, out = rows["figure"].map(group_of), []
     each = np.hypot(
-        _known(rows, share),
+        _known(rows, 1.0),
         [widths[level][kind] for level, kind in zip(rows["level"], kinds, strict=True)],
     )
     held, errors = np.abs(_logs(rows)) <= each + 1e-12, np.abs(np.expm1(-_logs(rows)))
@@ -332,19 +294,22 @@ def fresh_coverage(widths: dict[str, dict[str, float]], share: float) -> pd.Data
 
 def _with_levels(rows: pd.DataFrame) -> pd.DataFrame:
     """Fit, write and judge the levels that the rows hold; the others stay as they are."""
-    levels = {str(name): part for name, part in rows.groupby("level", sort=False)}
-    own = [levels[n] for n in ("own", "own_burst") if n in levels]
-    share = best_share(own) if own else kernel_share()
-    at = {level: best_quantile(part, share) for level, part in levels.items()}
-    widths = {level: widths_of(part, share, at[level]) for level, part in levels.items()}
+    fresh = rows["fresh"].astype(bool)
+    levels = {str(name): part for name, part in rows[~fresh].groupby("level", sort=False)}
+    others = [part for name, part in levels.items() if name not in OWN]
+    best = best_share(others) if others else None
+    share = {n: 1.0 if n in OWN else best or kernel_share() for n in levels}
+    at = {level: best_quantile(part, share[level]) for level, part in levels.items()}
+    widths = {level: widths_of(part, share[level], at[level]) for level, part in levels.items()}
     if "datasheet" in widths and "other" in widths:
         for name in GROUPS:  # what is known of fewer things is never surer
             widths["datasheet"][name] = max(widths["datasheet"][name], widths["other"][name])
     basis = {n: f"{part['case'].nunique()} {WORDS[n]}" for n, part in levels.items()}
-    _write(widths, basis, share)
-    parts = [judged(p, share, at[level]).assign(family=level) for level, p in levels.items()]
+    own = set(OWN) <= set(levels)
+    _write(widths, basis, best, spread_of(own_steps()) if own else None)
+    parts = [judged(p, share[n], at[n]).assign(family=n) for n, p in levels.items()]
     if own:
-        parts.append(fresh_coverage(widths, share))
+        parts.append(fresh_coverage(rows[fresh], widths))
     return pd.concat(parts)
 
 
@@ -357,14 +322,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
     given = parser.parse_args(None if arguments is None else list(arguments))
     rows, made = [], [band_coverage()]
     if given.own:
-        own = serving_rows()
-        rows.append(own[~own["fresh"]])
+        rows.append(serving_rows())
     if given.published:
         rows.append(published_rows(given.published))
     if rows:
         made.append(_with_levels(pd.concat(rows, ignore_index=True)))
     if given.tables:
-        made.append(pd.DataFrame(list(_families(kernel_coverage(given.tables)))))
+        made.append(by_family(kernel_coverage(given.tables)))
     table = pd.concat([part for part in made if len(part)], ignore_index=True)
     table = table.drop_duplicates(["family", "figure"], keep="last")[list(COLUMNS)]
     with atomic_write(COVERAGE) as path:

@@ -23,7 +23,15 @@ _TRANSFER = (
 )
 TRANSFER_LIMIT = 0.15
 """Median of matrix products and attention of an accelerator without traces [1]."""
-LIMITED = ("gemm_bf16", "gemm_fp8", "gemm_fp4", "attention_decode", "attention_prefill")
+LIMITED = (
+    "gemm_bf16",
+    "gemm_fp8",
+    "gemm_fp4",
+    "attention_decode",
+    "attention_decode_fp8",
+    "attention_prefill",
+    "attention_prefill_fp8",
+)
 
 
 def transfer_errors() -> pd.DataFrame:

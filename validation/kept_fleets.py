@@ -1,11 +1,20 @@
-"""Errors of fleets that were computed once and kept: tensor ranks, splits of prefill and decode."""
+"""Errors of fleets computed once and kept: tensor ranks, splits, accelerators left out."""
 
 import pandas as pd
 
-from validation import pd_ratio, silicon_e2e
+from validation import left_out, pd_ratio, silicon_e2e
 from validation.text import TextTable, percent
 
-__all__ = ["fleet_errors", "fleet_rows", "fleet_table", "split_table", "splits"]
+__all__ = [
+    "fleet_errors",
+    "fleet_rows",
+    "fleet_table",
+    "left_out_errors",
+    "left_out_rows",
+    "left_out_table",
+    "split_table",
+    "splits",
+]
 
 SYSTEMS = {"h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200"}
 ENGINES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
@@ -15,6 +24,55 @@ WORDS = {"tpot": "TPOT mean", "ttft": "TTFT mean"}
 def fleet_errors() -> pd.DataFrame:
     """Return what `validation.silicon_e2e` found, as `judge` returns it."""
     return silicon_e2e.stored()
+
+
+def left_out_errors() -> pd.DataFrame:
+    """Return what `validation.left_out` found, as `judge` returns it."""
+    return left_out.stored()
+
+
+def left_out_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return TPOT errors of accelerators left out as rows of the table of all cases."""
+    if table.empty:
+        return pd.DataFrame()
+    whole = table["backend"] == "all"
+    engines = table["backend"].map(ENGINES).fillna("all engines")
+    return pd.DataFrame(
+        {
+            "family": "datasheet only",
+            "case": table["system"].map(SYSTEMS) + ", " + engines,
+            "figure": "median |error| of Llama TPOT, accelerator left out",
+            "unit": "1",
+            "predicted": pd.NA,
+            "measured": pd.NA,
+            "error": table["median"],
+            "low": pd.NA,
+            "high": table["p90"],
+            "limit": table["limit"].where(whole, pd.NA),
+            "fitted": "no",
+            "source": silicon_e2e.SOURCE,
+            "licence": silicon_e2e.LICENCE,
+        }
+    )
+
+
+def left_out_table(table: pd.DataFrame) -> TextTable:
+    """Return TPOT errors of accelerators whose kernels came from the others."""
+    rows = []
+    for row in table.to_dict("records"):
+        whole = row["backend"] == "all"
+        held = "held" if row["median"] <= row["limit"] else "missed"
+        sizes = (percent(row["median"], sign=False), percent(row["p90"], sign=False))
+        case = [SYSTEMS[row["system"]], ENGINES.get(row["backend"], "all")]
+        rows.append([*case, str(row["rows"]), percent(row["bias"]), *sizes, held if whole else ""])
+    about = (
+        "TPOT of the Llama rows of Tensor ranks, each accelerator with the kernels that the others "
+        "give; engine profiles as there (some saw rows of the accelerator), so kernels alone are "
+        f"carried over. Limit {percent(left_out.LIMIT, sign=False)} per accelerator. Kept from the "
+        "last python -m validation.left_out."
+    )
+    columns = ["left out", "engine", "rows", "signed", "median |error|", "p90", "limit"]
+    return TextTable("Datasheet only, Llama TPOT", about, columns, rows)
 
 
 def splits() -> pd.DataFrame:

@@ -105,7 +105,7 @@ def _again(known: Measured, fit: FamilyFit) -> FamilyFit:
     """Fit form and residual to these rows; the lengths of the residual are kept."""
     family, shapes = known.family, known.shapes
     some = known.part(_some(np.ones(len(shapes), dtype=bool), FIT_ROWS))
-    again = replace(fit, coefficients=some.fitted(), hyper=None, weights=None)
+    again = replace(fit, coefficients=some.fitted, hyper=None, weights=None)
     if fit.hyper is None:
         return again
     left = np.log(known.seconds / predict(family, again, known.chip, shapes))

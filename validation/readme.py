@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from formats import atomic_write, read_text
+from validation import SEEDS
 from validation.cases import Selection, select
 from validation.kept import band_coverage, transfer_errors
 from validation.measured import all_runs
@@ -29,7 +30,6 @@ ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).parent / "data" / "serving.csv"
 """Predicted and measured figures of every workload, rows of `validation.serving.compare`."""
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
-SEEDS = 5
 FITTED = (
     "What was fitted on what. Kernel times: H200 traces of kernels alone. Host times of the engine "
     "profile: half of the logs of the first machine's runs (`validation/fit_engine.py`). Clock and "

@@ -6,7 +6,7 @@ import pandas as pd
 
 from sim.units import readable
 from validation.cases import Validation, kernel_limit
-from validation.kept_fleets import fleet_table, split_table
+from validation.kept_fleets import fleet_table, left_out_table, split_table
 from validation.serving import METRICS, limits, medians
 from validation.text import KERNELS, LIMIT, TextTable, percent
 from validation.words_kept import absent_table, coverage_table, published_table, transfer_table
@@ -70,6 +70,7 @@ def tables(found: Validation) -> list[TextTable]:
         (found.regions, lambda: _regions(found)),
         (found.kernels, lambda: _kernels(found)),
         (found.transfer, lambda: transfer_table(found.transfer)),
+        (found.left_out, lambda: left_out_table(found.left_out)),
         (found.coverage, lambda: coverage_table(found.coverage)),
         (found.published, lambda: published_table(found.published)),
         (found.fleets, lambda: fleet_table(found.fleets)),

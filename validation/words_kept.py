@@ -9,10 +9,12 @@ __all__ = ["absent_table", "coverage_table", "published_table", "transfer_table"
 
 FAMILIES = {
     "gemm_bf16": "GEMM bf16",
-    "gemm_fp8": "GEMM fp8",
+    "gemm_fp8": "GEMM fp8, quantised",
     "gemm_fp4": "GEMM fp4",
     "attention_decode": "decode attention",
+    "attention_decode_fp8": "decode, fp8 KV",
     "attention_prefill": "prefill attention",
+    "attention_prefill_fp8": "prefill, fp8 KV",
     "moe_bf16": "experts bf16",
     "moe_fp8": "experts fp8",
 }
@@ -34,7 +36,8 @@ def transfer_table(table: pd.DataFrame) -> TextTable:
     ]
     about = (
         "Median |error| of kernels, each accelerator predicted from its datasheet with "
-        "coefficients fitted to the others (python -m hardware.fit_silicon TABLES --pooled). Whose "
+        "coefficients fitted to the others (python -m hardware.fit_silicon TABLES --pooled); fp8 "
+        "products with the quantisation of their activations, as measured. Whose "
         "coefficients a family takes was chosen on these figures. Wanted of GEMM and attention: "
         f"{percent(TRANSFER_LIMIT, sign=False)}."
     )
@@ -64,8 +67,9 @@ def published_table(table: pd.DataFrame) -> TextTable:
     columns = [*keys[:3], "figure", "rows", "models", "signed", "median |error|"]
     about = (
         "Configurations that others measured; medians of groups of one model and precision, "
-        "averaged by rows. Kept from the last python -m validation.published, which took vLLM's "
-        "engine profile for every engine; the raw tables are not part of the project."
+        "averaged by rows. Kept from the last python -m validation.published; each engine with its "
+        "own profile, engines without one with that of vLLM. The raw tables are not part of the "
+        "project."
     )
     return TextTable("Other people's runs", about, columns, rows)
 

@@ -24,8 +24,8 @@ def calibrate(
     from sim.cli.output import print_json, print_table, progress_bar
 
     spec = load_accelerator(accelerator)
-    with progress_bar("fitting, some minutes for thousands of shapes"):
-        errors = fit(traces, spec, out)
+    with progress_bar("fitting, then again without each group of shapes", as_json) as move:
+        errors = fit(traces, spec, out, move)
     if as_json:
         print_json(errors.to_dict("records"))
         return

@@ -3,9 +3,11 @@
 Kernels: held-out residuals of the calibration (P10 to P90) scale each part of the step tables, and
 the estimate is made again at both ends, queueing included. Errors of different parts (token-wise
 kernels, decode attention, prompt attention) are independent and add in quadrature; of those within
-a part a share is the same in all kernels of a step, the rest averages out. Engine: what measured
-runs leave beyond that (`sim.exploring.engine_error`). Sampling: other seeds, else batch means
-(`sim.exploring.sampling`).
+a part a share is the same in all kernels of a step, the rest averages out. Where an engine's steps
+were measured on several machines of a kind, their errors stand in the place of those of kernels:
+another machine is another draw, and near saturation a few percent of a step are much of a wait.
+Engine: what measured runs leave beyond that (`sim.exploring.engine_error`). Sampling: other seeds,
+else batch means (`sim.exploring.sampling`).
 All add in quadrature on a log scale; P50 is the prediction. docs/bands.md says how good they are.
 """
 
@@ -19,8 +21,15 @@ import pandas as pd
 from hardware.kernels import KernelModel, load_kernels
 from hardware.kernels_families import FAMILIES
 from sim.deployment import Deployment
-from sim.exploring.curve import scaled
-from sim.exploring.engine_error import engine_error, kernel_share, level_of
+from sim.exploring.curve import scaled, scaled_steps
+from sim.exploring.engine_error import (
+    OWN,
+    StepSpread,
+    engine_error,
+    kernel_share,
+    level_of,
+    step_spread,
+)
 from sim.exploring.estimate import Estimate, estimate
 from sim.exploring.sampling import batches_of, sampling_error
 from sim.scenario import Scenario
@@ -35,6 +44,7 @@ __all__ = [
     "model_bands",
     "reaching_steady_state",
     "rounded",
+    "step_logs",
     "with_seeds",
 ]
 
@@ -88,12 +98,46 @@ def kernel_logs(
     scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, middle: Estimate
 ) -> Ratios:
     """Return figure -> (lower, upper) half-width of its log error, from the errors of kernels."""
+    ends = [
+        [scaled(deployment, **_factors(deployment, part, end)) for end in (0, 1)] for part in PARTS
+    ]
+    return _in_quadrature(ends, scenario, requests, middle)
+
+
+def step_logs(
+    scenario: Scenario,
+    deployment: Deployment,
+    requests: pd.DataFrame,
+    middle: Estimate,
+    spread: StepSpread,
+) -> Ratios:
+    """Return figure -> (lower, upper) half-width of its log error, from the errors of steps.
+
+    Parameters
+    ----------
+    scenario, deployment, requests, middle
+        As for `model_bands`.
+    spread : StepSpread
+        Half-widths of log(measured / predicted) of step times.
+    """
+    few, prompts = np.exp(spread.few), np.exp(spread.prompts)
+    ends = [
+        [scaled_steps(deployment, factor, 1.0) for factor in (1 / few, few)],
+        [scaled_steps(deployment, 1.0, factor) for factor in (1 / prompts, prompts)],
+    ]
+    return _in_quadrature(ends, scenario, requests, middle)
+
+
+def _in_quadrature(
+    parts: Sequence[Sequence[Deployment]],
+    scenario: Scenario,
+    requests: pd.DataFrame,
+    middle: Estimate,
+) -> Ratios:
+    """Make the estimate again at both ends of independent parts; add their log errors."""
     squares = {name: np.zeros(2) for name in middle.figures}
-    for part in PARTS:
-        ends = [
-            estimate(scenario, scaled(deployment, **_factors(deployment, part, end)), requests)
-            for end in (0, 1)
-        ]
+    for part in parts:
+        ends = [estimate(scenario, deployment, requests) for deployment in part]
         for name, value in middle.figures.items():
             ratios = [e.figures[name] / value for e in ends] if value > 0 else [1.0]
             logs = np.log(np.clip([1.0, *ratios], 1e-3, 1e3))
@@ -108,7 +152,10 @@ def _roots(squares: dict[str, Floats]) -> list[tuple[str, Floats]]:
 def model_bands(
     scenario: Scenario, deployment: Deployment, requests: pd.DataFrame, middle: Estimate
 ) -> Ratios:
-    """Return figure -> (low, high) over its estimate: kernels and engine.
+    """Return figure -> (low, high) over its estimate: steps or kernels, and engine.
+
+    Of accelerators and engines whose steps were measured, the errors of steps on other machines and
+    models stand for those of kernels.
 
     Parameters
     ----------
@@ -119,7 +166,11 @@ def model_bands(
     """
     found: Ratios = {}
     level, share = level_of(scenario, deployment, requests), kernel_share()
-    for name, (low, high) in kernel_logs(scenario, deployment, requests, middle).items():
+    if level in OWN:
+        logs, share = step_logs(scenario, deployment, requests, middle, step_spread()), 1.0
+    else:
+        logs = kernel_logs(scenario, deployment, requests, middle)
+    for name, (low, high) in logs.items():
         beyond = engine_error(level, deployment.spec.kind, name)
         ends = (-np.hypot(low * share, beyond), np.hypot(high * share, beyond))
         found[name] = (float(np.exp(ends[0])), float(np.exp(ends[1])))

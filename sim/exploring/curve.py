@@ -28,6 +28,7 @@ __all__ = [
     "operating_curve",
     "prompt_step_s",
     "scaled",
+    "scaled_steps",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -100,6 +101,30 @@ def scaled(deployment: Deployment, linear: float, decode: float, prefill: float)
         head_s=old.head_s * linear,
         decode_s=old.decode_s * decode,
         prefill_s=old.prefill_s * prefill,
+    )
+    return replace(deployment, tables=tables)
+
+
+def scaled_steps(deployment: Deployment, few: float, prompts: float) -> Deployment:
+    """Return a deployment whose steps take longer by factors, by what they hold.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Step tables of a replica.
+    few : float
+        Factor on steps of no more tokens than the largest graph, those that only decode [1].
+    prompts : float
+        Factor on larger ones: their many tokens fill the matrix units and reach the power cap [1].
+    """
+    old, largest = deployment.tables, float(deployment.knobs["graph_tokens"][0])
+    by_tokens = np.where(np.arange(old.linear_s.size) <= largest, few, prompts)
+    tables = old._replace(
+        linear_s=old.linear_s * by_tokens,
+        shared_s=old.shared_s * few,
+        head_s=old.head_s * few,
+        decode_s=old.decode_s * few,
+        prefill_s=old.prefill_s * prompts,
     )
     return replace(deployment, tables=tables)
 

@@ -4,6 +4,7 @@ One half-width per kind of figure and level of knowledge, in logarithms: `valida
 chooses it so that bands hold 80 % of the runs that it is fitted to, and judges it on others.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -20,11 +21,14 @@ from workloads.named import closed_loop
 __all__ = [
     "ENGINE_ERRORS",
     "GROUPS",
+    "OWN",
     "Level",
+    "StepSpread",
     "engine_error",
     "group_of",
     "kernel_share",
     "level_of",
+    "step_spread",
 ]
 
 ENGINE_ERRORS = Path(__file__).parent / "data" / "engine_error.toml"
@@ -35,6 +39,24 @@ UNMEASURED = 2.0
 AT_ONCE_S = 0.1
 """Requests that arrive within this time are a burst [s]."""
 Level = Literal["own", "own_burst", "other", "datasheet"]
+OWN = ("own", "own_burst")
+"""Levels whose steps were measured."""
+
+
+@dataclass(frozen=True)
+class StepSpread:
+    """Half-widths of log(measured / predicted) of step times, from P50 to P10 or P90 [1].
+
+    Parameters
+    ----------
+    few : float
+        Steps that only decode.
+    prompts : float
+        Half seconds with prompts.
+    """
+
+    few: float
+    prompts: float
 
 
 class _Strict(BaseModel):
@@ -52,6 +74,13 @@ class _Level(_Strict):
     power: Quantity
 
 
+class _Steps(_Strict):
+    """Half-widths of step times over machines and models."""
+
+    few: Quantity
+    prompts: Quantity
+
+
 class EngineErrors(_Strict):
     """Half-widths by level."""
 
@@ -61,6 +90,7 @@ class EngineErrors(_Strict):
     kernel_share: Quantity = Field(
         description="part of a kernel's residual that all kernels of a step have in common [1]"
     )
+    steps: _Steps = Field(description="step times of these runs, over machines and models")
     own: _Level = Field(description="such a profile on such an accelerator")
     own_burst: _Level = Field(description="the same, all requests at once")
     other: _Level = Field(description="kernels measured, engine or machine another one")
@@ -90,6 +120,12 @@ def group_of(figure: str) -> str:
 def kernel_share() -> float:
     """Return the part of a kernel's residual that all kernels of a step have in common [1]."""
     return _errors().kernel_share.value
+
+
+def step_spread() -> StepSpread:
+    """Return the half-widths of step times where steps were measured."""
+    steps = _errors().steps
+    return StepSpread(steps.few.value, steps.prompts.value)
 
 
 def level_of(scenario: Scenario, deployment: Deployment, requests: pd.DataFrame) -> Level:

@@ -53,7 +53,9 @@ def test_kept_errors_of_accelerators_left_out():
     assert set(used["accelerator"]) == set(SYSTEMS)
     wide = used.pivot(index="accelerator", columns="family", values="median")
     assert wide[["gemm_bf16", "attention_decode"]].max().max() < 0.15
-    assert wide["attention_prefill"].max() < 0.20
+    datacentre = [a for a in SYSTEMS if a not in ("l40s", "rtx-pro-6000")]
+    assert wide.loc[datacentre, ["attention_prefill", "gemm_fp8"]].max().max() < 0.15
+    assert wide[["attention_prefill", "gemm_fp8"]].max().max() < 0.20
     everyone = table[table["donors"] == "all"].groupby("family")["median"].mean()
     alike = used.groupby("family")["median"].mean()
     assert (

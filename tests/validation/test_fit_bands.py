@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from sim.exploring.engine_error import GROUPS, UNMEASURED, engine_error
-from validation.fit_bands import best_share, half_width, judged, kernel_coverage, widths_of
+from validation.fit_bands import best_share, half_width, judged, widths_of
 from validation.kept import band_coverage
+from validation.kernel_bands import kernel_coverage
 
 
 def made(count=400, sigma=0.1, kernels=0.0, seed=0):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from validation import SEEDS
 from validation.measured import all_runs
-from validation.readme import SEEDS, block, in_readme, kept
+from validation.readme import block, in_readme, kept
 from validation.serving import compare, replay
 
 MOVED = 0.03

@@ -18,6 +18,8 @@ __all__ = ["AttentionSteps"]
 Array = npt.NDArray[np.float64]
 SPREAD_NODES = SPREAD_STEP * np.arange(SPREADS)
 PROMPT_NODES = np.exp2(PROMPT_OCTAVE + np.arange(PROMPTS))  # tokens
+TOGETHER = 16  # prompts of a call, as many as were measured
+CALL_TOKENS = 8192  # of them together
 EIGHT_BITS = 1.1  # bytes of an element up to which a cache counts as 8 bits wide
 
 
@@ -165,18 +167,34 @@ class AttentionSteps:
                 alone, mixed = alone + group.count * one, mixed + group.count * both
         return np.asarray(np.maximum(mixed / alone - 1.0, 0.0))
 
-    def prefill_s(self, chunk: Array, past: Array) -> Array:
-        """Return seconds of a prompt chunk over its past."""
+    def prefill_s(self, chunk: Array, past: Array, prompts: Array | float = 1.0) -> Array:
+        """Return seconds of a prompt chunk over its past, or of several alike in one call."""
         total = np.zeros(np.broadcast(chunk, past).shape)
         for group in self.groups:
-            total += group.count * self._prefill_group_s(group, chunk, past)
+            total += group.count * self._prefill_group_s(group, chunk, past, prompts)
         for gemm in linear_layers(self.model, self.tp):
             if gemm.tokens == "prefill":
-                rows = chunk + past
+                rows = (chunk + past) * prompts
                 total += gemm.count * self.kernels.gemm(rows, gemm.n, gemm.k, gemm.dtype)
         return total
 
-    def _prefill_group_s(self, group: AttentionGroup, chunk: Array, past: Array) -> Array:
+    def prefill_added_s(self, chunk: Array, past: Array) -> Array:
+        """Return seconds that a prompt chunk adds to a call that computes several.
+
+        Tiles of several prompts fill the units together, and they are launched once: the slope of
+        the kernel's time from half of `TOGETHER` prompts to all, fewer where prompts are long.
+        Separate kernels run one after another for every prompt.
+        """
+        if not self.fused:
+            return self.prefill_s(chunk, past)
+        most = np.clip(np.round(CALL_TOKENS / chunk), 2, TOGETHER)
+        half = np.floor(most / 2.0)
+        more = self.prefill_s(chunk, past, most) - self.prefill_s(chunk, past, half)
+        return np.maximum(more / (most - half), 0.0)
+
+    def _prefill_group_s(
+        self, group: AttentionGroup, chunk: Array, past: Array, prompts: Array | float
+    ) -> Array:
         """Return seconds of one layer.
 
         Without causality half a chunk more of past is the same work; a chunk longer than what
@@ -190,8 +208,8 @@ class AttentionSteps:
         piece = np.minimum(chunk, reach)
         seen = np.minimum(seen, reach - piece / 2.0)
         layout = (heads, kv_heads, dim, self.kv_word)
-        seconds = self.kernels.attention_prefill(piece, seen, *layout, chunk / piece)
-        return seconds + self._scores_s(group, np.ones_like(chunk), chunk + past)
+        seconds = self.kernels.attention_prefill(piece, seen, *layout, prompts * chunk / piece)
+        return seconds + self._scores_s(group, np.ones_like(chunk) * prompts, chunk + past)
 
     def moved_unfused(self, sequences: float, context: float, query: float) -> float:
         """Return what memory moves for attention in separate kernels, over all layers [byte]."""

@@ -355,6 +355,7 @@ def _knobs(
         "log_steps": scenario.run.step_log,
         "fuse": 1,
         **profile.host_knobs(model.layers, _dispatch_kind(model), scenario.engine.host_slowness),
+        "warm_rows": scenario.engine.warm_requests,
         "idle_w": power.idle_w,
         "base_w": power.base_w,
         "j_per_flop": power.j_per_flop,

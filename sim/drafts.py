@@ -82,8 +82,10 @@ class Drafting:
         draft = self.steps.draft
         if draft is None:
             return tables
-        own = draft.prefill_attention_s(*prompt_grid(self.limits))
-        return tables._replace(prefill_s=np.ascontiguousarray(tables.prefill_s + own))
+        each, call = draft.prefill_parts_s(*prompt_grid(self.limits))
+        return tables._replace(
+            prefill_s=tables.prefill_s + each, prefill_call_s=tables.prefill_call_s + call
+        )
 
     def _prompt_s(self) -> Floats:
         draft, most = self.steps.draft, self.limits.max_tokens

@@ -37,6 +37,9 @@ class HostTimes(_Strict):
 
     ingest: Quantity = Field(description="arrival to first possible schedule [s]")
     ingest_per_token: Quantity = Field(description="the same, per prompt token [s/token]")
+    gather: Quantity | None = Field(
+        None, description="how long an idle engine takes requests into its next step [s]"
+    )
     client: Quantity = Field(description="output to client [s]")
     client_per_request: Quantity = Field(description="the same, per running request [s/request]")
     bookkeeping: Quantity = Field(description="output to next schedule [s]")
@@ -102,6 +105,17 @@ class Graphs(_Strict):
     largest: Quantity = Field(description="largest captured batch [token]")
 
 
+class Loading(_Strict):
+    """Most requests of a step up to which every eight load kernels of their own at first use.
+
+    The load waits for the GPU: the step's dispatch ends when the GPU has finished it.
+    """
+
+    dense: Quantity = Field(description="16-bit weights [request]")
+    dense_8bit: Quantity = Field(description="8-bit weights [request]")
+    moe: Quantity = Field(description="mixtures of experts [request]")
+
+
 class EngineMemory(_Strict):
     """Memory that is not weights and not KV."""
 
@@ -121,6 +135,7 @@ class EngineProfile(_Strict):
     collectives: Collectives | None = None
     gpu: GpuExtras
     memory: EngineMemory
+    loading: Loading | None = None
 
     def host_knobs(self, layers: int, kind: DispatchKind, slowness: float) -> dict[str, float]:
         """Return the host's part of the engine loop's parameters [s].
@@ -136,8 +151,10 @@ class EngineProfile(_Strict):
         """
         host = self.host
         per_layer: DispatchPerLayer = getattr(host.dispatch_per_layer, kind)
+        gather = host.gather.value if host.gather else 0.0
         times = {
-            "ingest_s": host.ingest.value,
+            "ingest_s": host.ingest.value - gather,
+            "gather_s": gather,
             "ingest_per_token_s": host.ingest_per_token.value,
             "client_s": host.client.value,
             "client_per_request_s": host.client_per_request.value,
@@ -157,7 +174,9 @@ class EngineProfile(_Strict):
                 "front_prompt_s": self.front.prompt_token.value,
                 "front_token_s": self.front.output_token.value,
             }
+        loading = getattr(self.loading, kind).value if self.loading else 0
         levels = {
+            "load_rows": loading,
             "graph_level_share": host.graph_level_share.value,
             "level_mean_s": host.level_mean.value,
             "level_low": 1.0,

@@ -125,6 +125,7 @@ class OperatorSteps:
             head_s=np.zeros(limits.max_seqs + 1),
             decode_s=np.zeros((limits.max_seqs + 1, contexts.size)),
             prefill_s=np.zeros((chunks.size, pasts.size)),
+            prefill_call_s=np.zeros((chunks.size, pasts.size)),
             uneven=np.zeros((limits.max_seqs + 1, contexts.size, SPREADS)),
             bounds=np.array([0.0, 8.0, 0.0, 8.0, 0.0, 4.0]),
             counts=np.array([self.operators.flops, 0.0, 0.0, 0.0]),

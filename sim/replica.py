@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from policies.rules import AdaptiveBatching
 from sim.core.blocks import make_pool
+from sim.core.clock import ROWS
 from sim.core.draft_tables import NO_DRAFTS, DraftTables
 from sim.core.layout import (
     ITL_BINS,
@@ -178,6 +179,7 @@ class Replica:
             "temperature_c": knobs["ambient_c"] + knobs["kelvin_per_w"] * knobs["idle_w"],
             "window_w": knobs["idle_w"],
             "seed": self.seed,
+            "loaded": (1 << min(-(-int(knobs["warm_rows"]) // ROWS), 62)) - 1,
         }
         for name, value in start.items():
             self.state[name] = value
@@ -268,6 +270,10 @@ class Replica:
         }
         for name, value in start.items():
             self.state[name] = value
+
+    def unload(self) -> None:
+        """Forget which kernels are loaded: the engine has ended."""
+        self.state["loaded"] = 0
 
     def start_at(self, now: float) -> None:
         """Let the engine begin at a time [s], without energy for what was before."""

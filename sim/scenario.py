@@ -138,6 +138,13 @@ class Engine(_Section):
     host_slowness: FiniteFloat = Field(
         1.0, gt=0, le=100, description="factor on all host times of the profile [1]"
     )
+    warm_requests: int = Field(
+        1 << 20,
+        ge=0,
+        le=1 << 20,
+        description="most requests of a step since the engine started; larger ones load kernels "
+        "[request]",
+    )
 
 
 class Policies(_Section):

@@ -262,6 +262,16 @@ class StepTimeModel:
         total = self.attention.prefill_s(chunk, past) / self.parallel.cp
         return total + (self.communication.ring_s(chunk, past, total) if self.communication else 0)
 
+    def prefill_parts_s(self, chunk: Array, past: Array) -> tuple[Array, Array]:
+        """Return what a prompt chunk adds to a step's attention, and what the call takes once [s].
+
+        The second is at most what a chunk alone takes: both add up to it.
+        """
+        alone = self.prefill_attention_s(chunk, past)
+        added = self.attention.prefill_added_s(chunk, past) / self.parallel.cp
+        added = np.minimum(added, alone)
+        return added, alone - added
+
     def flops_per_pair(self) -> float:
         """Return FLOPs of one query-key pair over all layers [FLOP]."""
         return self.attention.flops_per_pair()
@@ -292,12 +302,13 @@ class StepTimeModel:
         asking = max(batching.max_seqs * parallel.dp, batching.logits)
         contexts, logits = decode_contexts(batching), _shared(asking, parallel.units)
         decode = stages * self.decode_attention_s(sequences[:, None], contexts[None, :])
-        prefill = stages * self.prefill_attention_s(*prompt_grid(batching))
+        prefill, call = self.prefill_parts_s(*prompt_grid(batching))
         grids = [0.0, CONTEXTS_PER_OCTAVE, 0.0, CHUNKS_PER_OCTAVE, 0.0, PASTS_PER_OCTAVE]
         return StepTables(
             head_s=_from_zero(self._head_rounds_s(*logits)),
             decode_s=np.vstack([np.zeros(contexts.size), decode[shares]]),
-            prefill_s=np.ascontiguousarray(prefill),
+            prefill_s=np.ascontiguousarray(stages * prefill),
+            prefill_call_s=np.ascontiguousarray(stages * call),
             uneven=_from_zero(self.uneven(sequences, contexts)[shares]),
             beside=self._beside(sequences, contexts, shares),
             bounds=np.array(grids, dtype=np.float64),

@@ -114,6 +114,7 @@ def toy_tables(
         head_s=np.zeros(seqs + 1),
         decode_s=decode_s * np.arange(seqs + 1.0)[:, None] * contexts[None, :],
         prefill_s=prefill_s * pairs,
+        prefill_call_s=np.zeros(pairs.shape),
         uneven=np.zeros((seqs + 1, CONTEXTS, SPREADS)),
         bounds=np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]),
         linear_bytes=np.full(tokens + 1, 1e9),

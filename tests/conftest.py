@@ -4,9 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from sim import Result, Scenario
+
+settings.register_profile("roofcast", deadline=None)  # how fast a machine is, is no property
+settings.load_profile("roofcast")
 
 SMALL = {
     "workload": {

@@ -54,11 +54,12 @@ def logged_steps(tables: StepTables, workload: MeasuredWorkload) -> LoggedSteps:
         The batches cannot be reconstructed (see `validation.batches`).
     """
     steps, batches = workload.steps, reconstruct(workload)
-    attention = np.zeros(len(steps))
+    attention, call = np.zeros(len(steps)), np.zeros(len(steps))
     chunks = batches.chunks
     pairs = zip(chunks["tokens"].to_numpy(), chunks["past"].to_numpy(), strict=True)
-    seconds = [prefill_attention_s(tables, tokens, past) for tokens, past in pairs]
-    np.add.at(attention, chunks["step"].to_numpy(), seconds)
+    parts = np.array([prefill_attention_s(tables, *pair) for pair in pairs]).reshape(-1, 2)
+    np.add.at(attention, chunks["step"].to_numpy(), parts[:, 0])
+    np.maximum.at(call, chunks["step"].to_numpy(), parts[:, 1])
     complete = np.bincount(batches.last, minlength=len(steps))
     decodes = steps["n_decode"].to_numpy(np.int64)
     start = steps["t_schedule"].to_numpy()
@@ -67,7 +68,7 @@ def logged_steps(tables: StepTables, workload: MeasuredWorkload) -> LoggedSteps:
     return LoggedSteps(
         start,
         steps["prefill_tokens"].to_numpy(np.int64),
-        attention,
+        attention + call,
         steps["prefill_attn"].to_numpy(np.float64),
         decodes,
         steps["decode_context"].to_numpy(np.int64),

@@ -22,7 +22,7 @@ from scipy.stats import theilslopes
 from formats import atomic_write, read_text
 from sim.deployment import scenario_model
 from sim.engines import engines
-from validation.host import bookkeeping, client_delays, dispatches, idle_arrivals
+from validation.host import bookkeeping, client_delays, dispatches, gathered, idle_arrivals
 from validation.measured import Exclusion, MeasuredRun, MeasuredWorkload, load_runs
 from validation.serving import METRICS, compare, medians, replay
 
@@ -209,7 +209,9 @@ def _linear(workloads: list[MeasuredWorkload]) -> list[Fitted]:
         first, slope = _line(rows[column].to_numpy(np.float64), rows["seconds"].to_numpy())
         basis = f"{len(rows)} waits, line through medians"
         out += [Fitted("host", name, first, basis), Fitted("host", grows, slope, basis)]
-    return out
+    joined = pd.concat([gathered(w) for w in workloads])["seconds"]
+    basis = f"{len(joined)} bursts that found an idle engine, median"
+    return [*out, Fitted("host", "gather", float(joined.median()), basis)]
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:

@@ -15,12 +15,20 @@ import pandas as pd
 from validation.batches import reconstruct
 from validation.measured import MeasuredWorkload
 
-__all__ = ["bookkeeping", "client_delays", "dispatches", "idle_arrivals", "prompt_gpu_times"]
+__all__ = [
+    "bookkeeping",
+    "client_delays",
+    "dispatches",
+    "gathered",
+    "idle_arrivals",
+    "prompt_gpu_times",
+]
 
 BOUND_S = 3e-4  # an output later than the GPU's end by this much waited for the host
 EVEN = 0.15  # successive decode gaps differ less than this
 TAIL_S = 8e-3  # a prompt step that ends so long after its dispatch was bound by the GPU
 AHEAD_S = 0.08  # a step formed so long before the output before it was dispatched by then
+TOGETHER_S = 5e-3  # requests of a burst are not further apart
 LONGEST_S = 0.5  # longer is a stall, not a dispatch
 Floats = npt.NDArray[np.float64]
 COLUMNS = ["start_s", "tokens", "dispatch_s", "graph_s", "lead_s"]
@@ -157,6 +165,30 @@ def idle_arrivals(workload: MeasuredWorkload) -> pd.DataFrame:
     wait = log.schedule[first] - requests["arrival_s"].to_numpy()
     table = pd.DataFrame({"prompt_tokens": requests["prompt_tokens"], "seconds": wait})
     return table[idle & alone]
+
+
+def gathered(workload: MeasuredWorkload) -> pd.DataFrame:
+    """Return for how long after a request an idle engine takes others into the same step.
+
+    Halfway between the last request of the step and the next, where that came within `TOGETHER_S`.
+
+    Returns
+    -------
+    DataFrame
+        Column seconds.
+    """
+    first, log = reconstruct(workload).first, _Log.of(workload)
+    arrival = workload.requests["arrival_s"].to_numpy()
+    judged, found = workload.judged_requests(), []
+    for step in np.unique(first):
+        mine = np.flatnonzero(first == step)
+        rest = arrival[arrival > arrival[mine].max()]
+        if not (_idle(log, step) and judged[mine].all() and rest.size):
+            continue
+        since = np.array([arrival[mine].max(), rest.min()]) - arrival[mine].min()
+        if since[1] < TOGETHER_S:
+            found.append(since.mean())
+    return pd.DataFrame({"seconds": found})
 
 
 def prompt_gpu_times(workload: MeasuredWorkload) -> pd.DataFrame:

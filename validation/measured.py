@@ -1,14 +1,15 @@
 """Runs on real engines: what was asked, what every request, step and second of power did.
 
 A folder holds `runs.toml` (runs, and what no judgement may use), the tables of its README, and one
-scenario per run. Three folders of runs on H200s come with the project: those in `data/h200` train
+scenario per run. Four folders of runs on H200s come with the project: those in `data/h200` train
 the engine profile; of those in `data/h200-extra` (other machines, models and loads) some train the
 clock and the power; those in `data/h200-fresh` were committed before any prediction of them was
-made, and no fit uses them.
+made, and no fit uses them. `data/h200-repeats` runs workloads again in the same engine.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ __all__ = [
     "H200",
     "H200_FRESH",
     "H200_MORE",
+    "H200_REPEATS",
     "Exclusion",
     "MeasuredRun",
     "MeasuredWorkload",
@@ -35,6 +37,7 @@ __all__ = [
 H200 = Path(__file__).parent / "data" / "h200"
 H200_MORE = Path(__file__).parent / "data" / "h200-extra"
 H200_FRESH = Path(__file__).parent / "data" / "h200-fresh"
+H200_REPEATS = Path(__file__).parent / "data" / "h200-repeats"
 Kind = Literal["open", "closed", "static"]
 Mask = npt.NDArray[np.bool_]
 Parts = dict[str, dict[tuple[str, str], pd.DataFrame]]
@@ -73,10 +76,15 @@ MORE_STEPS = (
     "n_drafting",
     "n_drafted",
     "n_accepted",
+    "sample_ms",
+    "device_allocs",
+    "reserved_mb",
 )
 POWER = (*KEY, "t", "watts", "sm_mhz", "temp_c", "gpu_util", "energy_mj")
 MARKS = (*KEY, "start", "end")
 SESSIONS = ("arrival_s", "prompt_tokens", "output_tokens", "session", "prefix_tokens")
+WARM_UP = 4
+"""Requests at once with which validation/collect/serve.py warms an engine up."""
 KINDS: dict[str, Kind] = {"static": "static", "closed": "closed"}
 
 
@@ -225,6 +233,12 @@ class MeasuredRun:
     source: str
     licence: str
     fresh: bool = False
+
+    def warm_requests(self, name: str) -> int:
+        """Return the most requests of a step before a workload began: WARM_UP, or those before."""
+        before = takewhile(lambda item: item[0] != name, self.workloads.items())
+        steps = [w.steps[["n_prefill", "n_decode"]].sum(axis=1).max() for _, w in before]
+        return int(max([WARM_UP, *steps]))
 
     def __getitem__(self, name: str) -> MeasuredWorkload:
         if name not in self.workloads:

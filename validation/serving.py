@@ -179,6 +179,7 @@ METRICS: dict[str, Figure] = {
 def workload_scenario(run: MeasuredRun, workload: MeasuredWorkload, seed: int) -> Scenario:
     """Return the scenario that replays a measured workload."""
     changes: dict[str, object] = {"name": f"{run.name} {workload.name}", "run.seed": seed}
+    changes["engine.warm_requests"] = run.warm_requests(workload.name)
     if workload.kind == "closed":
         loop = {"kind": "closed-loop", "concurrency": workload.concurrency}
         changes["workload.arrivals"] = loop

@@ -2,7 +2,8 @@
 
 The engine keeps two steps in flight: step i + 1 is formed and dispatched before the output of step
 i is processed. The GPU works through steps in order; a step cannot leave the GPU before the host
-has dispatched all of it; an output is seen only after the next step was dispatched.
+has dispatched all of it; an output is seen only after the next step was dispatched. In an engine
+that is not yet warm, the first step of a row count loads kernels, which waits for the GPU.
 """
 
 import numpy as np
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 EAGER, PIECEWISE, GRAPH = 0, 1, 2
+
+ROWS = 8
+"""Row counts that share the kernels of the last products: tiles of cuBLAS on Hopper, measured."""
 
 
 @compiled
@@ -77,6 +81,16 @@ def dispatch_s(state: Record, knobs: Record, tokens: int, prefilling: bool) -> t
 
 
 @compiled
+def _load(state: Record, knobs: Record, rows: int) -> bool:
+    """Load the kernels of a row count where that was not done; True when it had to be."""
+    bit = 1 << min(max(rows - 1, 0) // ROWS, 61)
+    if rows > knobs.load_rows or state.loaded & bit:
+        return False
+    state.loaded |= bit
+    return True
+
+
+@compiled
 def grid_place(bounds: Record, axis: int, value: float, size: int) -> tuple[int, float]:
     """Return (lower index, weight of the upper neighbour) on a log2 grid, clamped below."""
     place = (np.log2(max(value, 1.0)) - bounds[2 * axis]) * bounds[2 * axis + 1]
@@ -85,14 +99,19 @@ def grid_place(bounds: Record, axis: int, value: float, size: int) -> tuple[int,
 
 
 @compiled
-def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> float:
-    """Return attention seconds of one prompt chunk over its past (bilinear on a log grid)."""
-    table = tables.prefill_s
+def prefill_attention_s(tables: StepTables, chunk: int, past: int) -> tuple[float, float]:
+    """Return attention seconds that a prompt chunk adds, and those of its call (on a log grid).
+
+    The prompts of a step share one call: it takes what each adds, and the longest of the others.
+    """
+    table, call = tables.prefill_s, tables.prefill_call_s
     i, u = grid_place(tables.bounds, 1, chunk, table.shape[0])
     j, v = grid_place(tables.bounds, 2, past + 1.0, table.shape[1])
     low = table[i, j] * (1.0 - v) + table[i, j + 1] * v
     high = table[i + 1, j] * (1.0 - v) + table[i + 1, j + 1] * v
-    return low * (1.0 - u) + high * u
+    call_low = call[i, j] * (1.0 - v) + call[i, j + 1] * v
+    call_high = call[i + 1, j] * (1.0 - v) + call[i + 1, j + 1] * v
+    return low * (1.0 - u) + high * u, call_low * (1.0 - u) + call_high * u
 
 
 @compiled
@@ -334,6 +353,8 @@ def run_step(
     seconds, joules = _run_under_cap(state, knobs, table_s, dynamic_j, flop_j)
     end = start + seconds if launch == GRAPH else max(start + seconds, dispatched)
     end = max(end, start + state.fetch_s)
+    if _load(state, knobs, prefills + computed):
+        dispatched = max(dispatched, end)
     _rest(state, knobs, end - start - seconds)
     prefill = prefill_attention + tables.linear_s[even] * prefill_tokens / max(tokens, 1)
     prefill += state.extra_s
@@ -346,7 +367,7 @@ def run_step(
     state.copy_s = state.fetch_s = state.extra_s = state.extra_flops = state.extra_bytes = 0.0
     state.verified = 0
     state.step += 1
-    state.step_s, state.step_host_s, state.step_j = seconds, host, joules
+    state.step_s, state.step_host_s, state.step_j = seconds, dispatched - state.now, joules
     state.step_flops, state.step_bytes = linear + attention, weights + kv
     state.flops += state.step_flops
     state.bytes += state.step_bytes

@@ -68,6 +68,7 @@ KNOBS = np.dtype(
         ("fuse", "i8"),  # 0: never take macro-steps
         ("ingest_s", "f8"),
         ("ingest_per_token_s", "f8"),
+        ("gather_s", "f8"),  # an idle engine takes requests into its next step for so long
         ("client_s", "f8"),
         ("client_per_request_s", "f8"),
         ("bookkeeping_s", "f8"),
@@ -83,6 +84,8 @@ KNOBS = np.dtype(
         ("piecewise_gap_s", "f8"),  # GPU time lost between the graph pieces of a step
         ("eager_dispatch_s", "f8"),
         ("eager_lead_s", "f8"),
+        ("load_rows", "i8"),  # requests up to which kernels are loaded at first use, 0 = none
+        ("warm_rows", "i8"),  # requests whose kernels are loaded at the start
         ("graph_tokens", "i8"),  # largest captured batch
         ("level_mean_s", "f8"),  # mean time between changes of the host level
         ("level_low", "f8"),

@@ -149,6 +149,7 @@ STATE = np.dtype(
         ("idle_squares", "f8"),  # sum of squared contexts of padding rows
         ("seed", "u8"),
         ("level_index", "i8"),
+        ("loaded", "i8"),  # bit i: kernels of 8 i + 1 to 8 i + 8 rows are loaded
         ("step", "i8"),
         ("in_flight", "i8"),  # 1 when a step's output has not been processed
         ("n_flight", "i8"),
@@ -235,8 +236,9 @@ class StepTables(NamedTuple):
         Output projection and sampling for that many sequences [s].
     decode_s : (max_seqs + 1, contexts)
         Attention of that many decoding sequences at a mean context [s].
-    prefill_s : (chunks, pasts)
-        Attention of one prompt chunk over a past [s].
+    prefill_s, prefill_call_s : (chunks, pasts)
+        Attention of a prompt chunk over a past: what it adds to a call, and what the call takes
+        besides, once for all its prompts [s].
     bounds : (6,)
         log2 of first context and points per octave, of chunk grid, of past grid.
     uneven : (max_seqs + 1, contexts, spreads)
@@ -259,6 +261,7 @@ class StepTables(NamedTuple):
     head_s: Floats
     decode_s: Floats
     prefill_s: Floats
+    prefill_call_s: Floats
     uneven: Floats
     bounds: Floats
     linear_bytes: Floats

@@ -205,7 +205,7 @@ def _general_step(
     drafts = ints(lanes.batch_drafts)
     schedule_s = state.now
     prefills, prefill_tokens, decodes, context = 0, 0, 0, 0
-    pairs, attention, squares = 0.0, 0.0, 0.0
+    pairs, attention, call, squares = 0.0, 0.0, 0.0, 0.0
     for i in range(state.n_batch):
         request, tokens = requests[batch[i]], batch_tokens[i]
         past = request.computed - tokens
@@ -218,7 +218,9 @@ def _general_step(
             prefills += 1
             prefill_tokens += tokens
             pairs += tokens * (past + 0.5 * (tokens + 1))
-            attention += prefill_attention_s(tables, tokens, past)
+            each, once = prefill_attention_s(tables, tokens, past)
+            attention += each
+            call = max(call, once)
     idle, more = state.n_padding if decodes > 0 else 0, 0  # prompts go without padding
     if knobs.draft_tokens > 0:
         adapt(state, knobs, requests, lanes)
@@ -229,7 +231,7 @@ def _general_step(
         state,
         knobs,
         prefill_tokens,
-        attention,
+        attention + call,
         pairs,
         decodes + idle,
         context + (state.padding_context if idle > 0 else 0),
@@ -258,7 +260,7 @@ def _wait(state: Record, knobs: Record, requests: Record, lanes: Record, until: 
     """With nothing to run, jump to the next thing that can happen; False when beyond `until`."""
     next_s = np.inf
     if state.next_inbox < state.n_inbox:
-        next_s = requests[ints(lanes.inbox)[state.next_inbox]].ready_s
+        next_s = requests[ints(lanes.inbox)[state.next_inbox]].ready_s + knobs.gather_s
     if state.n_waiting > 0:
         next_s = min(next_s, np.nextafter(state.next_leave_s, np.inf))
         if knobs.hold and state.n_running == 0:

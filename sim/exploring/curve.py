@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sim.core.layout import SPREAD_STEP, StepTables
 from sim.deployment import Deployment
-from sim.planning.bound import Mix, decode_attention_s, prefill_attention_s
+from sim.planning.bound import Mix, decode_attention_s, prefill_attention_s, prefill_call_s
 
 __all__ = [
     "Curve",
@@ -101,6 +101,7 @@ def scaled(deployment: Deployment, linear: float, decode: float, prefill: float)
         head_s=old.head_s * linear,
         decode_s=old.decode_s * decode,
         prefill_s=old.prefill_s * prefill,
+        prefill_call_s=old.prefill_call_s * prefill,
     )
     return replace(deployment, tables=tables)
 
@@ -208,7 +209,7 @@ def prompt_step_s(deployment: Deployment, prompt: Floats, batch: Floats) -> Floa
         tokens = np.minimum(batch[:, None] + now, tables.linear_s.size - 1.0)
         alone = _linear_s(tables, batch)[:, None]
         part = _linear_s(tables, tokens) - alone
-        part = part + prefill_attention_s(tables, now, past)
+        part = part + prefill_attention_s(tables, now, past) + prefill_call_s(tables, now, past)
         small = tokens <= float(knobs["graph_tokens"])
         least = np.where(small, _host_s(knobs, "piecewise"), _host_s(knobs, "eager"))
         part = np.maximum(part + small * float(knobs["piecewise_gap_s"]), least - alone)

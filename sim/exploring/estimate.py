@@ -195,7 +195,9 @@ def _first_s(
     busy = 1.0 - np.exp(-batch)
     ingest = float(knobs["ingest_s"]) + float(knobs["ingest_per_token_s"]) * mix.prompt
     # the step that runs, and the one that is dispatched behind it
-    formed = np.where(first < busy, step * (1.0 + first / np.maximum(busy, 1e-9)), 0.0)
+    formed = np.where(
+        first < busy, step * (1.0 + first / np.maximum(busy, 1e-9)), float(knobs["gather_s"])
+    )
     ready = arrival + ingest + formed
     own = _own_prompt_s(deployment, mix, float(batch.mean()))
     ends = np.empty(arrival.size)

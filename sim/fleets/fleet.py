@@ -148,6 +148,8 @@ class Fleet:
         if on:
             self.crew.replicas[place].start_at(self.now)
             self.crew.renewed(place)
+        else:
+            self.crew.replicas[place].unload()
 
     def open(self, place: int) -> None:
         """Let a replica take requests, those first that wait for one."""

@@ -35,7 +35,8 @@ def waits(seen: Observed) -> dict[str, float]:
     """
     admitted = seen.column("admitted_s")
     known = np.isfinite(admitted)
-    ingest = seen.knob("ingest_s") + seen.knob("ingest_per_token_s") * seen.column("prompt_tokens")
+    idle = seen.knob("ingest_s") + seen.knob("gather_s")
+    ingest = idle + seen.knob("ingest_per_token_s") * seen.column("prompt_tokens")
     queue = np.maximum(admitted - seen.column("arrival_s") - ingest, 0.0)
     outside = (ingest + seen.knob("client_s")) * known
     memory = seen.column("memory_wait_s")

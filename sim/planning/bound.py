@@ -17,7 +17,7 @@ from sim.core.layout import StepTables
 from sim.deployment import Deployment
 from workloads.prefix_cache import infinite_hit_rate
 
-__all__ = ["Bound", "Mix", "decode_attention_s", "prefill_attention_s"]
+__all__ = ["Bound", "Mix", "decode_attention_s", "prefill_attention_s", "prefill_call_s"]
 
 Floats = npt.NDArray[np.float64]
 POINTS = 400
@@ -98,8 +98,16 @@ def decode_attention_s(tables: StepTables, sequences: Floats, context: Floats) -
 
 
 def prefill_attention_s(tables: StepTables, chunk: Floats, past: Floats) -> Floats:
-    """Return attention seconds of prompt chunks over their past, linear on the log grid."""
-    table = tables.prefill_s
+    """Return attention seconds that prompt chunks add over their past, linear on the log grid."""
+    return _on_prompt_grid(tables, tables.prefill_s, chunk, past)
+
+
+def prefill_call_s(tables: StepTables, chunk: Floats, past: Floats) -> Floats:
+    """Return attention seconds of a call with such prompts besides what each of them adds."""
+    return _on_prompt_grid(tables, tables.prefill_call_s, chunk, past)
+
+
+def _on_prompt_grid(tables: StepTables, table: Floats, chunk: Floats, past: Floats) -> Floats:
     i, u = _on_grid(np.log2(np.maximum(chunk, 1.0)) * tables.bounds[3], table.shape[0])
     j, v = _on_grid(np.log2(past + 1.0) * tables.bounds[5], table.shape[1])
     low = table[i, j] * (1 - v) + table[i, j + 1] * v

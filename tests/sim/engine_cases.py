@@ -81,6 +81,7 @@ def engines(draw, table):
         max_num_partial_prefills=draw(st.sampled_from([1, 2])),
         caching=draw(st.booleans()),
         watermark_blocks=draw(st.sampled_from([0, 0, 2])),
+        warm_rows=draw(st.sampled_from([0, 5, 16, 1 << 20])),
         level_mean_s=draw(st.sampled_from([0.02, 0.2, 1e30])),
         **draw(st.sampled_from([{}, {}, FRONT])),
     )

@@ -16,9 +16,21 @@ from sim.core.layout import STATE
 
 
 @compiled
-def step_time(tables, state, knobs, prefill, attention, pairs, decodes, context, squares, logits):
+def step_time(tables, state, knobs, prompts, decodes, logits):
+    tokens, attention, pairs, chunks = prompts
+    sequences, context, squares = decodes
     return run_step(
-        tables, state[0], knobs[0], prefill, attention, pairs, decodes, context, squares, logits
+        tables,
+        state[0],
+        knobs[0],
+        tokens,
+        attention,
+        pairs,
+        sequences,
+        context,
+        squares,
+        logits,
+        chunks,
     )
 
 
@@ -86,6 +98,8 @@ class Engine:
         self.pool = Pool(int(self.k["num_blocks"]), bool(self.k["caching"]))
         self.state = np.zeros(1, STATE)
         self.state["level"], self.state["seed"] = 1.0, seed
+        warm = int(knobs["warm_rows"][0])
+        self.state["loaded"] = sum(1 << i for i in range(62) if 8 * i < warm)
         heat = self.k["kelvin_per_w"] * self.k["idle_w"]
         self.state["temperature_c"] = self.k["ambient_c"] + heat
         self.state["window_w"] = self.k["idle_w"]
@@ -218,7 +232,8 @@ class Engine:
             decoding = tokens == 1 and past >= job.prompt
             (decodes if decoding else chunks).append((tokens, past))
         prefill = sum(t for t, _ in chunks)
-        attention = sum(prefill_attention_s(self.tables, t, p) for t, p in chunks)
+        parts = [prefill_attention_s(self.tables, t, p) for t, p in chunks]
+        attention = sum(each for each, _ in parts) + max((once for _, once in parts), default=0)
         pairs = sum(t * (p + 0.5 * (t + 1)) for t, p in chunks)
         context, squares = sum(p for _, p in decodes), sum(float(p) ** 2 for _, p in decodes)
         self.state["in_flight"] = self.busy
@@ -226,12 +241,8 @@ class Engine:
             self.tables,
             self.state,
             self.knobs,
-            prefill,
-            float(attention),
-            float(pairs),
-            len(decodes),
-            context,
-            squares,
+            (prefill, float(attention), float(pairs), len(chunks)),
+            (len(decodes), context, squares),
             len(self.emitting),
         )
         self.steps.append((start, len(chunks), prefill, len(decodes), context, len(self.running)))
@@ -259,7 +270,7 @@ class Engine:
                 self.deliver(float(self.state["gpu_end"][0] + self.k["visible_s"]))
                 self.flight, self.busy = [], False
             elif self.inbox:
-                self.now = max(self.now, self.inbox[0].ready)
+                self.now = max(self.now, self.inbox[0].ready + self.k["gather_s"])
             else:
                 return self
 

@@ -145,7 +145,7 @@ def test_waits_and_effective_throughput_by_hand():
     requests = TWO_AND_A_REJECT.assign(transfer_s=[0.0, 0.25, 0.0], memory_wait_s=[0.0, 1.5, 0.0])
     steps = STEPS.assign(waiting=[1, 1, 0], prefill_tokens=[8192, 20, 0])
     found = waits(Observed.of(result_of(requests=requests, steps=steps)))
-    ingest = 2 * knobs["ingest_s"] + 30 * knobs["ingest_per_token_s"]
+    ingest = 2 * (knobs["ingest_s"] + knobs["gather_s"]) + 30 * knobs["ingest_per_token_s"]
     assert found["queue"] == pytest.approx(3.0 - ingest - 1.5)
     assert found["memory"] == 1.5
     assert found["transfer"] == 0.25

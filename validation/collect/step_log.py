@@ -19,6 +19,8 @@ Columns (times are time.monotonic() seconds of the engine process):
   n_drafting  requests that verified drafted tokens in this step (speculation; 0 without)
   n_drafted   drafted tokens verified in this step
   n_accepted  of those, accepted
+  sample_ms   the part of host_ms in sample_tokens: output projection and sampling
+  device_allocs, reserved_mb  allocations from the device by PyTorch so far, and what it holds [MB]
 
 With speculation gpu_ms ends before the tokens come back to the host and the next drafts are proposed there, and
 <STEP_LOG without _steps.csv>_drafts.csv has a row for every request that verified drafts in a step: t_schedule,request,
@@ -40,7 +42,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 HEADER = (
     "t_schedule,t_output,n_prefill,prefill_tokens,prefill_attn,n_decode,decode_context,"
     "n_running,n_waiting,n_preempted,kv_usage,t_enter,decode_context_max,host_ms,gpu_ms,gpu_gap_ms,"
-    "n_drafting,n_drafted,n_accepted\n"
+    "n_drafting,n_drafted,n_accepted,sample_ms,device_allocs,reserved_mb\n"
 )
 
 
@@ -51,6 +53,7 @@ class GpuClock:
         self.steps = []  # [host_s, start event, end event] of dispatched steps, oldest first
         self.current = None
         self.last_end = None
+        self.sample_s, self.allocs, self.reserved = 0.0, 0, 0.0
         try:
             import torch
             from vllm.v1.worker.gpu_worker import Worker
@@ -76,7 +79,7 @@ class GpuClock:
             t = time.monotonic()
             start = me.event()
             out = run(w, scheduler_output)
-            me.current = [time.monotonic() - t, start, None]
+            me.current = [time.monotonic() - t, start, None, 0.0, 0, 0.0]
             return out
 
         def sample_tokens(w, grammar_output):
@@ -84,6 +87,10 @@ class GpuClock:
             out = sample(w, grammar_output)
             if me.current is not None:
                 me.current[0] += time.monotonic() - t
+                me.current[3] = time.monotonic() - t
+                stats = me.torch._C._cuda_memoryStats(0)
+                me.current[4] = stats["num_device_alloc"]
+                me.current[5] = stats["reserved_bytes"]["all"]["current"] / 1e6
                 me.current[2] = me.current[2] or me.event()
                 me.steps.append(me.current)
                 me.current = None
@@ -108,7 +115,7 @@ class GpuClock:
         """(host_ms, gpu_ms, gpu_gap_ms) of the oldest step, after its end; -1 where unknown."""
         if not self.steps:
             return -1.0, -1.0, -1.0
-        host, a, b = self.steps.pop(0)
+        host, a, b, self.sample_s, self.allocs, self.reserved = self.steps.pop(0)
         try:
             b.synchronize()
             gap = self.last_end.elapsed_time(a) if self.last_end is not None else -1.0
@@ -257,7 +264,8 @@ class StepLog:
             line = f"{t:.6f},{now:.6f}," + ",".join(
                 f"{x:.4f}" if isinstance(x, float) else str(x) for x in rest
             )
-            line += f",{enter:.6f},{longest},{host:.4f},{gpu:.4f},{gap:.4f},{counts}\n"
+            line += f",{enter:.6f},{longest},{host:.4f},{gpu:.4f},{gap:.4f},{counts}"
+            line += f",{self._clock.sample_s * 1e3:.4f},{self._clock.allocs},{self._clock.reserved:.1f}\n"
             self._log.write(line)
             if name:
                 self._traced.write(f"{name},{line}")

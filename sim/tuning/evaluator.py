@@ -36,11 +36,14 @@ class Judged:
         By how much constraints are missed, summed, relative; 0 = all hold.
     figures : dict
         Means of all metrics over the workloads.
+    margins : list of float
+        Per constraint, by how much it is missed under the worst workload; below 0 it holds.
     """
 
     losses: list[float]
     violation: float
     figures: Figures
+    margins: list[float] = field(default_factory=list)
 
     def dominates(self, other: "Judged") -> bool:
         """Return whether this is better: in constraints, else in all objectives that differ."""
@@ -109,7 +112,8 @@ class Evaluator:
             known = [v for v in values if v is not None]
             violation += len(values) - len(known)
             losses.append(self._loss(place, objective, known, len(values)))
-        return Judged(losses, violation, averaged(found))
+        margins = [max(c.margin(one) for one in found) for c in self.constraints]
+        return Judged(losses, violation, averaged(found), margins)
 
     def _loss(self, place: int, objective: Objective, known: list[float], count: int) -> float:
         if len(known) < count:

@@ -65,13 +65,20 @@ class Constraint:
     sign: Literal["<=", ">="]
     limit: float
 
-    def violation(self, found: Figures) -> float:
-        """Return by how much the limit is missed, relative to it; 1 where the metric is missing."""
+    def margin(self, found: Figures) -> float:
+        """Return by how much the limit is missed, relative to it; below 0 by how much it holds.
+
+        1 where the metric is missing.
+        """
         value = found.get(self.metric)
         if value is None:
             return 1.0
         over = value - self.limit if self.sign == "<=" else self.limit - value
-        return max(over, 0.0) / (abs(self.limit) or 1.0)
+        return over / (abs(self.limit) or 1.0)
+
+    def violation(self, found: Figures) -> float:
+        """Return by how much the limit is missed, relative to it, 0 where it holds."""
+        return max(self.margin(found), 0.0)
 
     def __str__(self) -> str:
         return f"{self.metric}{self.sign}{self.limit:g}"

@@ -8,8 +8,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import rankdata
 
+from sim.tuning.sampler import ended
 from sim.tuning.space import Space
-from sim.tuning.study import ended
 
 __all__ = ["explained", "importance"]
 
@@ -37,7 +37,8 @@ def _key(trial: FrozenTrial, objective: int) -> tuple[bool, float, float]:
     violation = float(trial.constraints.get("violation", 0.0))
     if trial.state == TrialState.COMPLETE:
         return False, violation, trial.values[objective]
-    return True, violation, trial.user_attrs["rungs"]["0"][0][objective]
+    rungs = trial.user_attrs["rungs"]
+    return True, violation, rungs[min(rungs)][0][objective]
 
 
 def _groups(trials: list[FrozenTrial], key: str) -> npt.NDArray[Any]:

@@ -1,13 +1,14 @@
 """The space of a tuning: which scenario keys may move, and between what."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from formats import InputError, did_you_mean, read_toml
@@ -16,11 +17,12 @@ from sim.scenario import Scenario
 from sim.sweeping.keys import Span, Values, change, check_scenario, dotted, effective
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna.distributions import BaseDistribution
 
 __all__ = ["DEFAULT_SPACE", "Setting", "Space", "applied", "check_space", "load_space", "word"]
 
 Setting = dict[str, Any]
+Floats = npt.NDArray[np.float64]
 STEP = 0.125  # of a range, to a neighbour
 
 
@@ -50,9 +52,9 @@ class Space(BaseModel):
                 raise ValueError(f"knob {key} has no values")
         return self
 
-    def suggest(self, trial: "Trial") -> Setting:
-        """Return the setting that a trial proposes."""
-        return self.setting({key: _suggest(trial, key, v) for key, v in self.knobs.items()})
+    def distributions(self) -> dict[str, "BaseDistribution"]:
+        """Return what Optuna is told of each knob: lists are places, ordered or not."""
+        return {key: _distribution(values) for key, values in self.knobs.items()}
 
     def setting(self, params: Mapping[str, Any]) -> Setting:
         """Return the setting of a trial's parameters: places in lists become their values."""
@@ -73,6 +75,23 @@ class Space(BaseModel):
         for found in product(*counts):
             yield dict(zip(self.knobs, found, strict=True))
 
+    def shares(self, params: Mapping[str, Any]) -> list[float]:
+        """Return where each parameter lies between the ends of its knob [0..1]."""
+        return [_share(values, params[key]) for key, values in self.knobs.items()]
+
+    def at(self, shares: Iterable[float]) -> dict[str, Any]:
+        """Return the parameters at shares of each knob."""
+        pairs = zip(self.knobs.items(), shares, strict=True)
+        return {key: _at(values, share) for (key, values), share in pairs}
+
+    def columns(self, params: Sequence[Mapping[str, Any]]) -> Floats:
+        """Return parameters as columns of a model (setting, column).
+
+        A range or an ordered list is one column, any other list of more than two is one per value.
+        """
+        parts = [_columns(v, [p[key] for p in params]) for key, v in self.knobs.items()]
+        return np.hstack(parts)
+
     def neighbours(self, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield parameters that differ from others in one knob: by a step, or in a choice."""
         for key, values in self.knobs.items():
@@ -92,14 +111,39 @@ class Space(BaseModel):
         return found
 
 
-def _suggest(trial: "Trial", key: str, values: Values) -> int | float:
+def _distribution(values: Values) -> "BaseDistribution":
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
     if not isinstance(values, Span):
         if _ordered(values):
-            return trial.suggest_int(key, 0, len(values) - 1)
-        return trial.suggest_categorical(key, list(range(len(values))))
+            return IntDistribution(0, len(values) - 1)
+        return CategoricalDistribution(range(len(values)))
     if values.whole:
-        return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
-    return trial.suggest_float(key, values.low, values.high, log=values.log)
+        return IntDistribution(int(values.low), int(values.high), log=values.log)
+    return FloatDistribution(values.low, values.high, log=values.log)
+
+
+def _share(values: Values, place: float) -> float:
+    return (place + 0.5) / len(values) if isinstance(values, list) else values.share(place)
+
+
+def _at(values: Values, share: float) -> int | float:
+    if isinstance(values, list):
+        return min(int(share * len(values)), len(values) - 1)
+    found = float(values.at(np.array(share)))
+    return int(found) if values.whole else found
+
+
+def _columns(values: Values, places: Sequence[float]) -> Floats:
+    if isinstance(values, Span):
+        return np.array([[values.share(p)] for p in places])
+    if len(values) <= 2 or _ordered(values):
+        return np.array([[p / max(1, len(values) - 1)] for p in places])
+    return np.asarray(np.equal.outer(places, range(len(values))) / np.sqrt(2.0))
 
 
 def _near(values: Values, here: float) -> list[float]:

@@ -17,9 +17,10 @@ from sim.tuning.finalists import Finalist, compare
 from sim.tuning.goals import Constraint, Objective
 from sim.tuning.importance import importance
 from sim.tuning.loads import Load
+from sim.tuning.sampler import ended
 from sim.tuning.space import Setting, Space, applied, check_space, word
 from sim.tuning.storage import open_study, study_name
-from sim.tuning.study import Progress, Search, ended
+from sim.tuning.study import Progress, Search
 
 __all__ = ["TuneResult", "moved", "tune"]
 

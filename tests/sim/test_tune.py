@@ -24,8 +24,9 @@ from sim.tuning import (
 from sim.tuning.evaluator import PENALTY, Evaluator
 from sim.tuning.finalists import Finalist, Gain, Measured, compare
 from sim.tuning.loads import LEAST_REQUESTS, Load, Repeat, split
+from sim.tuning.sampler import ended
 from sim.tuning.storage import open_study
-from sim.tuning.study import Search, ended
+from sim.tuning.study import Search
 from sim.tuning.tuner import _best
 from sim.tuning.verdict import changes, verdict
 

@@ -18,9 +18,10 @@ from sim import Scenario
 from sim.tuning import Constraint, Objective, Space, load_space
 from sim.tuning.evaluator import CANNOT, PENALTY, CannotRunError, Evaluator, Judged
 from sim.tuning.loads import Load
+from sim.tuning.sampler import ended
 from sim.tuning.space import applied, check_space
 from sim.tuning.storage import mend, open_study, study_name, works
-from sim.tuning.study import FEWEST_SEEN, Search, ended
+from sim.tuning.study import FEWEST_SEEN, Search
 
 SEQS, TOKENS = "policies.batching.max_num_seqs", "policies.batching.max_num_batched_tokens"
 GRID = Space(knobs={SEQS: [1, 2, 4, 8, 16, 32, 64, 128], TOKENS: [256, 512, 1024, 2048, 4096]})

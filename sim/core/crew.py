@@ -9,7 +9,7 @@ import numpy as np
 from numba.typed import List
 
 from sim.core.blocks import count_hits
-from sim.core.jit import compiled
+from sim.core.jit import PLAIN, compiled
 from sim.core.layout import Record
 from sim.core.loop import NEED_RULES, ROWS_FULL, advance
 from sim.core.pointers import ints
@@ -30,12 +30,13 @@ __all__ = [
 LOADS = ("waiting", "running", "free_blocks")
 """Columns that `look` fills."""
 DONE, NO_ROOM = 0, 1
+Crew = list if PLAIN else List
 
 
 @compiled
 def crew_of(member: Any) -> Any:  # noqa: ANN401 - a typed list of numba
     """Return a crew of one member."""
-    crew = List()
+    crew: Any = Crew()
     crew.append(member)
     return crew
 

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
-__all__ = ["compiled"]
+__all__ = ["PLAIN", "compiled", "record_type"]
+
+PLAIN = os.environ.get("ROOFCAST_PLAIN", "0") != "0"
+"""The loop runs as plain Python: some hundred times slower, but a debugger sees it."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,6 +46,15 @@ if not os.environ.get("NUMBA_CACHE_DIR"):
 def compiled(function: Function) -> Function:
     """Compile with numba and keep the machine code on disk for the next process.
 
-    Set NUMBA_DISABLE_JIT=1 to step through the same code in a debugger.
+    Set ROOFCAST_PLAIN=1 to step through the same code in a debugger, or to see which lines ran;
+    numbers wrap around and divide by zero there as they do here.
     """
+    if PLAIN:
+        return np.errstate(all="ignore")(function)
     return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
+
+
+def record_type(fields: Any) -> np.dtype[Any]:  # noqa: ANN401 - what numpy takes
+    """Return a structured type whose records have their fields as attributes, compiled or not."""
+    made = np.dtype(fields)
+    return np.dtype((np.record, made)) if PLAIN else made

@@ -1,10 +1,10 @@
 """What the compiled loop is told: policies, host times, power and clocks of one replica."""
 
-import numpy as np
+from sim.core.jit import record_type
 
 __all__ = ["KNOBS"]
 
-KNOBS = np.dtype(
+KNOBS = record_type(
     [
         ("max_num_seqs", "i8"),
         ("max_num_batched_tokens", "i8"),

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sim.core.jit import record_type
+
 __all__ = [
     "ITL_BINS",
     "REQUEST",
@@ -58,7 +60,7 @@ class Gate:
     ANSWERED = 2  # the whole answer is known
 
 
-REQUEST = np.dtype(
+REQUEST = record_type(
     [
         # what the inner loops touch stands together
         ("computed", "i8"),  # tokens in the KV cache, counted when scheduled
@@ -105,7 +107,7 @@ REQUEST = np.dtype(
     ]
 )
 
-STATE = np.dtype(
+STATE = record_type(
     [
         ("now", "f8"),  # when the engine loop may form the next batch
         ("gpu_end", "f8"),  # when the step in flight leaves the GPU
@@ -196,7 +198,7 @@ STATE = np.dtype(
     ]
 )
 
-STEP = np.dtype(
+STEP = record_type(
     [
         ("schedule_s", "f8"),
         ("output_s", "f8"),

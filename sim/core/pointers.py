@@ -7,6 +7,7 @@ address into an array at no cost. The caller keeps the arrays alive and in place
 nothing checks an index.
 """
 
+import ctypes
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -15,19 +16,21 @@ from numba.core import cgutils, types
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 
+from sim.core.jit import PLAIN, record_type
 from sim.core.layout import BlockPool, Lanes, Tiers
 
 __all__ = ["floats", "grid", "ints", "lanes_at", "pool_at", "ranks", "tiers_at"]
 
 BOUNDLESS = 1 << 40  # entries that an array by address claims to have
+FARTHEST = 1 << 30  # entries that it claims as plain Python, where numpy counts its bytes
 RANKS = 5  # columns of BlockPool.rank
 
-POOL_AT = np.dtype(
+POOL_AT = record_type(
     [(name, "i8") for name in BlockPool._fields]
     + [("blocks", "i8"), ("index_size", "i8"), ("ranked", "i8"), ("evicted_size", "i8")]
 )
-TIERS_AT = np.dtype([(name, POOL_AT) for name in Tiers._fields])
-LANES_AT = np.dtype(
+TIERS_AT = record_type([(name, POOL_AT) for name in Tiers._fields])
+LANES_AT = record_type(
     [(name, "i8") for name in Lanes._fields]
     + [("width", "i8"), ("inbox_size", "i8"), ("waiting_size", "i8"), ("done_size", "i8")]
 )
@@ -120,7 +123,18 @@ def _ranks(_: Any, address: Any) -> Any:  # noqa: ANN401
     return kind(address), generate
 
 
-ints = cast("Any", _ints)
-floats = cast("Any", _floats)
-grid = cast("Any", _grid)
-ranks = cast("Any", _ranks)
+def _plain(kind: type, width: int = 0) -> Any:  # noqa: ANN401
+    """Return what makes an array at an address where nothing is compiled."""
+
+    def at(address: int, columns: int = width) -> npt.NDArray[Any]:
+        shape = (FARTHEST // max(columns, 1), columns) if columns else (FARTHEST,)
+        memory = cast("Any", (ctypes.c_char * (8 * FARTHEST)).from_address(int(address)))
+        return np.ndarray(shape, kind, memory)
+
+    return at
+
+
+ints = cast("Any", _plain(np.int64) if PLAIN else _ints)
+floats = cast("Any", _plain(np.float64) if PLAIN else _floats)
+grid = cast("Any", _plain(np.int64) if PLAIN else _grid)
+ranks = cast("Any", _plain(np.float64, RANKS) if PLAIN else _ranks)

@@ -19,7 +19,8 @@ from sim.core.tiers import demote
 __all__ = ["FREE", "HELD_BACK", "SHORT", "fill_time", "form_batch"]
 
 # Why the head of the queue waits: it does not (a later step may take it), KV blocks are short,
-# or it may not start beside what runs (a held batch, online requests).
+# or it may not start beside what runs (a held batch, online requests). Background work is held
+# back by its rule however few blocks are free, so that a run of equal steps has one reason.
 FREE, SHORT, HELD_BACK = 0, 1, 2
 
 
@@ -162,7 +163,7 @@ def _schedule_waiting(
         found = find(state, knobs, pool, tiers, requests, hashes, ints(lanes.waiting)[place])
         if not free_blocks_allow(state, knobs, request, found):
             state.fill_left = 0
-            return HELD_BACK if knobs.hold else SHORT
+            return HELD_BACK if knobs.hold or request.background else SHORT
         if request.background and not valley(state, knobs, request, found):
             return HELD_BACK
         need = request.target - known_tokens(knobs, request, found)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from policies.rules import BatchRules
 from sim.testing import serve
 from tests.sim.engine_cases import (
     TABLES,
+    busy_knobs,
     cases,
     changed,
     same_requests,
@@ -127,6 +129,21 @@ def test_every_order(ordering, values, case, slices):
         **{"class": rng.choice(["online", "batch"], len(table))},
     )
     exact(table, changed(knobs, **values), seed, slices, ordering=ordering)
+
+
+def test_background_work_waits_for_one_reason_while_free_blocks_fall():
+    lengths = [(5, 6), (4, 24), (3, 19), (2, 27), (2, 15), (1, 18), (1, 29), (1, 22)]
+    table = pd.DataFrame(lengths, columns=["prompt_tokens", "output_tokens"]).assign(arrival_s=0.0)
+    table["class"] = ["batch"] * 4 + ["online", "batch", "batch", "online"]
+    knobs = busy_knobs(
+        block_size=1,
+        num_blocks=31,
+        max_num_seqs=16,
+        max_num_batched_tokens=16,
+        background_seqs=4,
+        background_free=3,
+    )
+    exact(table, knobs, 0, ordering=OnlineFirst(deadline_s=1.0, margin_s=0.7))
 
 
 @dataclass

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test test-slow test-browser bench lint explore setup clean
+.PHONY: help run test test-slow test-browser coverage bench lint explore setup clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,18 @@ test-slow: $(STAMP)  ## the slow cases too
 
 test-browser: $(STAMP)  ## drive the page in a headless Chromium
 	@$(BIN)/python -m pytest -m browser tests/ui
+
+# Coverage does not see inside compiled functions: tests of the inner loop run as plain Python too.
+PLAIN := $(addprefix tests/sim/test_,engine_memory.py engine_caching.py engine_batching.py \
+	engine_door.py engine_order.py engine_rules.py front_end.py drafts.py)
+
+coverage: $(STAMP)  ## lines and error messages that no test reaches (some 20 minutes)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n 2 -q
+	@ROOFCAST_PLAIN=1 $(BIN)/coverage run -m pytest -n 2 -q $(PLAIN)
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report --skip-covered --sort=cover
+	@$(BIN)/python tests/coverage_floor.py
 
 bench: $(STAMP)  ## benchmarks (pytest-benchmark)
 	@$(BIN)/python -m pytest -m benchmark tests/benchmarks

@@ -68,8 +68,6 @@ did you mean 'first-come'? (known: first-come)
         def register(cls: type[Policy]) -> type[Policy]:
             if not is_dataclass(cls):
                 raise InputError(f"policy {name!r} must be a dataclass", repair="add @dataclass")
-            if not cls.__doc__:
-                raise InputError(f"policy {name!r} has no docstring", repair="say when to use it")
             self._classes[name] = cls
             return cls
 

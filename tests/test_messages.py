@@ -2,13 +2,14 @@
 
 import gzip
 import json
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from formats import InputError, read_table, read_text
+from formats import InputError, files, read_table, read_text
 from hardware import (
     calibration_files,
     calibration_traces,
@@ -71,6 +72,16 @@ def refuses(cases):
 # -- formats
 
 
+def _forbidden(folder):
+    with mock.patch.object(Path, "open", side_effect=PermissionError):
+        read_text(folder / "x")
+
+
+def _large(folder):
+    with mock.patch.object(files, "MAX_TEXT_BYTES", 3):
+        read_text(put(folder, "12345"))
+
+
 @refuses(
     {
         "a folder": (read_text, "is a folder, not a file; name a file"),
@@ -79,6 +90,8 @@ def refuses(cases):
             "is empty; it needs columns a,b",
         ),
         "unknown column": (lambda f: read_table(put(f, "a,c\n"), ["a"]), "column 'c' is not known"),
+        "no permission": (_forbidden, "cannot be read; check its permissions"),
+        "too large": (_large, "text is larger than 2 GiB; split it"),
         "bad header": (lambda f: read_table(put(f, "a\rb,c\n"), ["a"]), "line"),
     }
 )
@@ -411,6 +424,12 @@ LENGTHS = {
     ),
 }
 TRACES = {
+    "column twice": (
+        lambda _: requests.check_requests(
+            pd.DataFrame([[0.0, 5, 5, 5]], columns=[*ROW, "output_tokens"])
+        ),
+        "column 'output_tokens' stands twice; remove one",
+    ),
     "unknown column": (lambda _: table(promt=[1]), "column 'promt' is not known"),
     "falls": (
         lambda _: requests.check_requests(pd.DataFrame(ROW | {"arrival_s": [1.0]})).pipe(
@@ -530,6 +549,24 @@ MODELS = {
         lambda f: config(f, model_type="gemma2", sliding_window=64, layer_types=["full_attention"]),
         "layer_types lists 1 layers, num_hidden_layers says 2",
     ),
+    "config: experts in some layers": (
+        lambda f: config(
+            f,
+            model_type="mixtral",
+            num_local_experts=8,
+            num_experts_per_tok=2,
+            moe_layer_freq=2,
+        ),
+        "moe_layer_freq = 2 is not supported",
+    ),
+    "config: narrow embeddings": (
+        lambda f: config(f, model_type="opt", word_embed_proj_dim=32),
+        "word_embed_proj_dim = 32 is not supported",
+    ),
+    "config: norms of queries": (
+        lambda f: config(f, model_type="stablelm", qk_layernorm=True),
+        "qk_layernorm = True is not supported",
+    ),
     "config: quantised": (
         lambda f: config(f, quantization_config={"quant_method": "gptqq"}),
         "quant_method = 'gptqq' is not known",
@@ -539,7 +576,45 @@ MODELS = {
         "is a key that this architecture is not known to have",
     ),
 }
+QUANTISED = {
+    "bits": {"quant_method": "bitsandbytes"},
+    "weights": {"quant_method": "compressed-tensors"},
+    "num_bits": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"weights": {"num_bits": 3, "type": "int"}}},
+    },
+    "algorithm": {"quant_method": "modelopt", "quant_algo": "FP5"},
+}
+MISSING = {
+    "bits": "load_in_4bit .or load_in_8bit. is missing",
+    "weights": "config_groups.group_0.weights is missing",
+    "num_bits": "num_bits = 3 is not known for type 'int'",
+    "algorithm": "quant_algo = 'FP5' is not known",
+}
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_configurations(name, tmp_path):
+    with pytest.raises(InputError, match=MISSING[name]):
+        config(tmp_path, quantization_config=QUANTISED[name])
+
+
 PARTS = {
+    "neither arrivals nor a trace": (
+        lambda _: named.make_requests(named.WorkloadPart(), named.Streams.of_seed(1)),
+        "arrivals and lengths are missing; give requests, named or arrivals",
+    ),
+    "synthesis of nothing": (
+        lambda _: synthesis.synthesise(
+            pd.DataFrame(
+                {"arrival_s": [0.0, 1e6], "prompt_tokens": [5, 5], "output_tokens": [5, 5]}
+            ),
+            0.001,
+            RNG,
+            rate_scale=1e-3,
+        ),
+        "no request arrives in 0.001 s; longer",
+    ),
     "sharing of a trace": (
         lambda _: named.WorkloadPart(requests="a.csv", sharing=TURNS),
         "sharing is for drawn requests",

@@ -6,21 +6,37 @@ from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from formats import InputError
-from sim import comparison, deployment, encoder, explain, parallelism, results, rules, samples
+from sim import (
+    comparison,
+    deployment,
+    encoder,
+    explain,
+    parallelism,
+    results,
+    rules,
+    samples,
+    simulation,
+)
 from sim.cli import catalog, kinds, overrides, sweep
 from sim.core import pointers
+from sim.fleets import run as fleet_run
 from sim.fleets import sections
-from sim.planning import demand, load, parts, supply
+from sim.planning import demand, load, parts, planfile, supply
 from sim.scenario import Scenario
 from sim.sweeping import grid, keys, pool, saturation
-from sim.tuning import flags, space, storage
+from sim.sweeping import run as sweep_run
+from sim.tuning import flags, space, storage, tuner
 from ui import share
 from validation import fit_machine, fit_planning, foreign, queueing, user_files
 from workloads.models import load_model
 
+SCALER = {"name": "target-utilisation"}
+OPEN = {"arrivals": {"kind": "poisson", "rate_per_s": 5}, "lengths": "azure-conv"}
+OPEN |= {"duration_s": 2.0}
 CLOSED = {"arrivals": {"kind": "closed-loop", "concurrency": 2}, "lengths": "azure-conv"}
 DETAILED = {"ttfts": [0.1], "itls": [[0.1]], "input_lens": [5], "output_lens": [2]}
 
@@ -76,6 +92,17 @@ def unlisted(folder):
 def _idle(_):
     with mock.patch.object(fit_machine, "_ratios", return_value=np.empty(0)):
         fit_machine.host_slowness([None])
+
+
+def _without_dask(_):
+    with mock.patch.object(pool, "import_module", side_effect=ImportError):
+        next(pool._dask("local:1"))
+
+
+def _gone(_):
+    future = mock.Mock(result=mock.Mock(side_effect=KeyError))
+    work = mock.Mock(running={future: None}, count=3, done=0)
+    sweep_run._Work._take(work, future, mock.Mock(lost=(), gone=(KeyError,)))
 
 
 COMMANDS = {
@@ -152,6 +179,21 @@ RUNS = {
         ),
         "has no vision encoder; give flops_per_token",
     ),
+    "no requests": (
+        lambda _: simulation.simulate(
+            scenario(), pd.DataFrame({"arrival_s": [], "prompt_tokens": [], "output_tokens": []})
+        ),
+        "no request|no rows|empty",
+    ),
+    "pool that is not there": (
+        lambda _: fleet_run._scale(
+            scenario(
+                pools=[{"name": "all"}], fleet={}, autoscaling={"pools": ["al"], "policy": SCALER}
+            ),
+            SimpleNamespace(pools=[SimpleNamespace(section=SimpleNamespace(name="all"))]),
+        ),
+        "no pool named 'al'",
+    ),
     "replicas at least": (
         lambda _: sections.AutoscalingSection(least=9, most=8),
         "least = 9 must not exceed most = 8",
@@ -170,6 +212,16 @@ RUNS = {
     "results in a folder that cannot be read": (unlisted, "cannot be read: broken disk"),
 }
 PLANS = {
+    "shape without weight": (
+        lambda _: demand.Shape(hourly=[0.0] * 24),
+        "hourly and daily each need a weight above 0",
+    ),
+    "nothing asked": (
+        lambda _: planfile.PlanFile.model_validate(
+            {"schema_version": 1, "name": "x", "candidates": [{"accelerator": "h200-sxm"}]}
+        ),
+        "nothing is asked; add",
+    ),
     "two volumes": (lambda _: traffic(requests_per_s=1), "users and requests_per_s are given"),
     "lengths of a trace": (
         lambda _: traffic(users=None, trace="a.csv", lengths="azure-conv"),
@@ -230,6 +282,14 @@ SWEEPS = {
         lambda _: saturation.saturation_curve(scenario(workload=CLOSED | {"count": 4})),
         "a closed loop has no rate .*give it arrivals with a rate",
     ),
+    "a scenario that fails": (
+        lambda _: saturation.saturation_curve(
+            scenario(model={"name": "llama-3.1-70b"}, workload=OPEN)
+        ),
+        "does not fit",
+    ),
+    "no Dask": (_without_dask, "Dask is not installed; pip install"),
+    "cluster gone": (_gone, "the cluster is gone with 3 points left; start it again"),
     "local cluster": (lambda _: pool._count("local:0"), "'local:0' is not local:N"),
     "scheduler": (
         lambda _: pool._connected(mock.Mock(side_effect=OSError("no route")), "tcp://x:1"),
@@ -243,6 +303,10 @@ SWEEPS = {
     ),
 }
 TUNING = {
+    "objective": (
+        lambda _: tuner.tune(scenario(), space.Space(knobs={"hardware.tp": [1]}), []),
+        "no objective is given; such as goodput",
+    ),
     "engine": (lambda _: flags.check_engine("vlm"), "no options are known of an engine 'vlm'"),
     "knob without values": (
         lambda _: space.Space(knobs={"hardware.tp": []}),

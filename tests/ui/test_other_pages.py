@@ -2,9 +2,10 @@
 
 import pytest
 from pydantic import BaseModel
+from streamlit.testing.v1 import AppTest
 
 from sim.scenario import Scenario
-from tests.ui.conftest import settle
+from tests.ui.conftest import PATIENCE_S, settle
 from ui.share import to_link
 from ui.views import PAGES
 
@@ -114,3 +115,18 @@ def test_a_press_outlives_a_run_of_the_page_that_was_overtaken(open_page):
     assert "plan pressed" not in app.session_state
     (job,) = app.session_state["jobs of plan"].values()
     job.stop()
+
+
+def test_an_entry_without_a_usable_id_is_refused(monkeypatch):
+    from ui.views import catalog
+
+    told = []
+    monkeypatch.setattr(catalog, "fault", told.append)
+    catalog._checked("My chip", SMALL, None, {})
+    assert told == ["id: id 'My chip' is not usable (allowed: small letters, digits, - . _)"]
+
+
+def test_the_frame_opens_its_first_page():
+    app = AppTest.from_file("../../ui/app.py", default_timeout=PATIENCE_S).run()
+    assert not app.exception
+    assert app.title[0].value == "What if"

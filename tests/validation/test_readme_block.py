@@ -15,6 +15,18 @@ def test_block_is_made_from_the_kept_figures():
     assert in_readme() == block().strip(), "run python -m validation.readme"
 
 
+def test_the_block_is_written_between_its_marks(tmp_path, monkeypatch, capsys):
+    from validation import readme
+
+    (tmp_path / "README.md").write_text(f"before\n{readme.START}\nold\n{readme.END}\nafter\n")
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    assert readme.main(["--kept"]) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert in_readme() == block().strip() == capsys.readouterr().out.strip()
+
+
 def again(run, workload):
     one = all_runs()[run]
     return compare(one[workload], replay(one, one[workload], range(SEEDS)), "bf16")

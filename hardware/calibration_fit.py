@@ -17,7 +17,7 @@ from hardware.calibration_mixed import (
 )
 from hardware.kernels_families import FAMILIES, Family
 from hardware.kernels_forms import Array, Chip, Coefficients
-from hardware.kernels_residual import condition, fit_hyper
+from hardware.kernels_residual import FIT_POINTS, condition, fit_hyper
 
 __all__ = ["MOST_POINTS", "fit", "fit_coefficients", "fit_family", "thinned"]
 
@@ -31,8 +31,9 @@ BOUNDS = {
     "exponential": (0.5, 1.0),
 }
 FEWEST_FOR_RESIDUAL = 4
-MOST_POINTS = 2000
+MOST_POINTS = 1500
 """Shapes of a family that a fit takes; of more, so many are drawn at random (seed 0)."""
+MANY, FEWER_POINTS = 1000, 250  # of more shapes than MANY, lengths are fitted on so many
 
 
 def fit(
@@ -69,7 +70,7 @@ def thinned(table: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> len(thinned(pd.DataFrame({"m": range(9000)})))
-    2000
+    1500
     """
     if len(table) <= MOST_POINTS:
         return table
@@ -100,7 +101,8 @@ def fit_family(
     if len(left) < FEWEST_FOR_RESIDUAL or family.features is None:
         return FamilyFit(coefficients, shapes, left)
     x, axes = family.matrix(shape)
-    hyper = fit_hyper(x, left - left.mean(), axes)
+    points = FIT_POINTS if len(left) <= MANY else FEWER_POINTS
+    hyper = fit_hyper(x, left - left.mean(), axes, points=points)
     return FamilyFit(coefficients, shapes, left, hyper, condition(hyper, x, left).weights)
 
 

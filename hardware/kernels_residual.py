@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from hardware.kernels_forms import Array
 
-__all__ = ["Hyper", "Process", "condition", "fit_hyper", "interpolate"]
+__all__ = ["FIT_POINTS", "Hyper", "Process", "condition", "fit_hyper", "interpolate"]
 
 START_SCALE = (0.05, 0.05, 0.05, 0.02)  # axis, layout, joint effect and noise, in log time
 START_LENGTH = 2.0  # in doublings of an extent
@@ -92,7 +92,7 @@ def condition(hyper: Hyper, x: Array, y: Array) -> Process:
     return Process(hyper, x, cho_solve(hyper.factor(x), y - mean), mean)
 
 
-def fit_hyper(x: Array, y: Array, axes: int, seed: int = 0) -> Hyper:
+def fit_hyper(x: Array, y: Array, axes: int, seed: int = 0, points: int = FIT_POINTS) -> Hyper:
     """Fit scales and lengths by the most likely process, with a weak prior round the start.
 
     Parameters
@@ -101,8 +101,10 @@ def fit_hyper(x: Array, y: Array, axes: int, seed: int = 0) -> Hyper:
         Features; the first `axes` run, the others are the layout.
     y : array (N,)
         Log residuals with their mean taken out.
+    seed, points : int
+        So many of the points are drawn; time goes with their cube.
     """
-    chosen = np.random.default_rng(seed).permutation(len(y))[:FIT_POINTS]
+    chosen = np.random.default_rng(seed).permutation(len(y))[:points]
     start = np.log([*START_SCALE, *[START_LENGTH] * x.shape[1]])
 
     def loss(theta: Array) -> float:

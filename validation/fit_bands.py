@@ -42,7 +42,13 @@ from validation import SEEDS
 from validation.cases import LONGEST, Selection, fitted_on, select
 from validation.kept import band_coverage
 from validation.kernel_bands import by_family, kernel_coverage
-from validation.measured import MeasuredRun, MeasuredWorkload, all_runs
+from validation.measured import (
+    H200_REPEATS,
+    MeasuredRun,
+    MeasuredWorkload,
+    all_runs,
+    load_runs,
+)
 from validation.readme import kept
 from validation.serving import workload_scenario
 from validation.step_spread import spread_of, step_errors
@@ -95,8 +101,8 @@ def serving_rows() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def own_steps() -> pd.DataFrame:
-    """Return `validation.step_spread.step_errors` of our own runs."""
-    return step_errors(all_runs().values())
+    """Return `validation.step_spread.step_errors` of our own runs, all machines."""
+    return step_errors([*all_runs().values(), *load_runs(H200_REPEATS).values()])
 
 
 def _with_steps(

@@ -126,6 +126,7 @@ def scaled_steps(deployment: Deployment, few: float, prompts: float) -> Deployme
         head_s=old.head_s * few,
         decode_s=old.decode_s * few,
         prefill_s=old.prefill_s * prompts,
+        prefill_call_s=old.prefill_call_s * prompts,
     )
     return replace(deployment, tables=tables)
 

@@ -5,7 +5,7 @@ The three leaf packages (hardware, workloads, policies) and all above them share
 
 from formats.catalog import Catalog
 from formats.errors import InputError, RoofcastError, did_you_mean
-from formats.files import atomic_write, check, read_table, read_text, read_toml
+from formats.files import atomic_write, check, parse_toml, read_table, read_text, read_toml
 from formats.quantity import Kind, Quantity
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "atomic_write",
     "check",
     "did_you_mean",
+    "parse_toml",
     "read_table",
     "read_text",
     "read_toml",

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from formats.errors import InputError, did_you_mean
 
-__all__ = ["atomic_write", "check", "read_table", "read_text", "read_toml"]
+__all__ = ["atomic_write", "check", "parse_toml", "read_table", "read_text", "read_toml"]
 
 MAX_TEXT_BYTES = 2 << 30
 EMPTY_CELLS = ["", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"]
@@ -55,8 +55,7 @@ def read_text(path: Path) -> str:
     except InputError:
         raise
     except UnicodeDecodeError as e:
-        what = f"is not UTF-8 text (byte {e.start})"
-        raise InputError(what, str(path), repair="save it as UTF-8") from None
+        raise _not_utf8(e, str(path)) from None
     except (EOFError, OSError, zlib.error, ValueError) as e:
         raise InputError(f"cannot be read: {e}", str(path), repair="fetch it again") from None
 
@@ -97,12 +96,30 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     InputError
         The file cannot be read, is not TOML, or a value is wrong: one line per fault.
     """
-    text = read_text(path)
+    return parse_toml(read_text(path), model, str(path))
+
+
+def parse_toml(text: str | bytes, model: type[Model], where: str) -> Model:
+    """Check a TOML text, or the bytes of an uploaded file, against a pydantic model.
+
+    Raises
+    ------
+    InputError
+        It is not UTF-8, not TOML, or a key or value is wrong; `where` names it in the message.
+    """
     try:
-        data = tomllib.loads(text)
+        plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as e:
+        raise _not_utf8(e, where) from None
+    try:
+        data = tomllib.loads(plain)
     except tomllib.TOMLDecodeError as e:
-        raise InputError(f"is not valid TOML: {e}", str(path), repair="mend that line") from None
-    return check(data, model, str(path))
+        raise InputError(f"is not valid TOML: {e}", where, repair="mend that line") from None
+    return check(data, model, where)
+
+
+def _not_utf8(error: UnicodeDecodeError, where: str) -> InputError:
+    return InputError(f"is not UTF-8 text (byte {error.start})", where, repair="save it as UTF-8")
 
 
 def check(data: dict[str, Any], model: type[Model], where: str) -> Model:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from formats import InputError
+from formats import InputError, parse_toml
 from sim import (
     comparison,
     deployment,
@@ -375,9 +375,9 @@ PAGE = {
         lambda _: share.from_link(share.to_link(scenario(name="cut"))[:-8]),
         "too long or cut off",
     ),
-    "upload": (lambda _: share.parse(b"\xff", Scenario, "a.toml"), "a.toml: is not UTF-8 text"),
+    "upload": (lambda _: parse_toml(b"\xff", Scenario, "a.toml"), "a.toml: is not UTF-8 text"),
     "upload that is no TOML": (
-        lambda _: share.parse("[", Scenario, "a.toml"),
+        lambda _: parse_toml("[", Scenario, "a.toml"),
         "is not valid TOML: .*mend that line",
     ),
 }

@@ -5,13 +5,13 @@ from typing import Any
 
 import streamlit as st
 
-from formats import RoofcastError, check
+from formats import RoofcastError, check, parse_toml
 from sim.scenario import Scenario
 from ui import state
 from ui.inputs import scenario_form
 from ui.jobs import Job, Teller
 from ui.outcome import Outcome, run, scenario_key
-from ui.share import parse, scenario_toml
+from ui.share import scenario_toml
 from ui.theme import fault
 
 __all__ = ["act", "asked", "controls", "files", "finished", "follow", "outcome_job", "title"]
@@ -133,7 +133,7 @@ def _upload() -> None:
     if given is None:
         return
     try:
-        state.replace(parse(given.getvalue(), Scenario, given.name))
+        state.replace(parse_toml(given.getvalue(), Scenario, given.name))
     except RoofcastError as e:
         fault(str(e))
     else:

@@ -2,20 +2,16 @@
 
 import base64
 import binascii
-import tomllib
 import zlib
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel
-
-from formats import InputError, check
+from formats import InputError, parse_toml
 from sim.scenario import Scenario
 from sim.toml import scenario_toml, to_toml
 
-__all__ = ["compact", "from_link", "parse", "scenario_toml", "to_link"]
+__all__ = ["compact", "from_link", "scenario_toml", "to_link"]
 
 MOST_BYTES = 1 << 20  # of the text in a link
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def compact(scenario: Scenario) -> dict[str, Any]:
@@ -75,7 +71,7 @@ def from_link(word: str) -> Scenario:
     except (binascii.Error, zlib.error, ValueError) as e:
         what = f"the scenario in it cannot be read ({e})"
         raise InputError(what, "address", repair="copy the whole link") from None
-    return parse(text, Scenario, "address")
+    return parse_toml(text, Scenario, "address")
 
 
 def _unpacked(packed: bytes) -> str:
@@ -84,33 +80,3 @@ def _unpacked(packed: bytes) -> str:
     if unpack.unconsumed_tail or not unpack.eof:
         raise ValueError("too long or cut off")
     return text
-
-
-def parse(text: str | bytes, model: type[Model], where: str) -> Model:
-    """Return the checked content of a TOML text, with the messages of the command line.
-
-    Parameters
-    ----------
-    text : str or bytes
-        The text, or the bytes of an uploaded file.
-    model : type of BaseModel
-        What it must hold.
-    where : str
-        Name of the file, for messages.
-
-    Raises
-    ------
-    InputError
-        It is not UTF-8 text, not TOML, or a key or value is wrong.
-    """
-    try:
-        plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-    except UnicodeDecodeError as e:
-        what = f"is not UTF-8 text (byte {e.start})"
-        raise InputError(what, where, repair="save it as UTF-8") from None
-    try:
-        data = tomllib.loads(plain)
-    except tomllib.TOMLDecodeError as e:
-        what = f"is not valid TOML: {e}"
-        raise InputError(what, where, repair="mend that line") from None
-    return check(data, model, where)

@@ -6,11 +6,12 @@ in it; nothing in those files is written by hand.
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from formats import InputError, atomic_write
 from workloads.distributions import Quantiles
@@ -19,7 +20,7 @@ from workloads.servegen import read_length_histograms, sample_histograms
 from workloads.toml_text import to_toml
 from workloads.traces import read_trace
 
-__all__ = ["PROBABILITIES", "fit_lengths", "fit_quantiles", "fit_ranks"]
+__all__ = ["PROBABILITIES", "fit_lengths", "fit_quantiles", "fit_ranks", "write_fits"]
 
 Floats = npt.NDArray[np.float64]
 RANKS = 16
@@ -237,12 +238,29 @@ FITS: dict[str, Callable[[Path], Lengths]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Fit every distribution of `FITS` and write its file; return the exit code."""
-    parser = argparse.ArgumentParser(description="Fit the named length distributions to traces.")
+    return write_fits(FITS, "lengths", arguments)
+
+
+def write_fits(
+    fits: Mapping[str, Callable[[Path], BaseModel]], noun: str, arguments: list[str] | None
+) -> int:
+    """Fit every entry and write its file; return the exit code.
+
+    Parameters
+    ----------
+    fits : mapping
+        Name -> function of the folder of traces.
+    noun : str
+        What they are: the folder under ``workloads/data``.
+    arguments : list of str or None
+        Folder of traces, folder to write; None = the command line.
+    """
+    parser = argparse.ArgumentParser(description=f"Fit named {noun} to public traces.")
     parser.add_argument("traces", type=Path, help="folder of the public traces")
-    parser.add_argument("out", type=Path, help="folder to write, such as workloads/data/lengths")
+    parser.add_argument("out", type=Path, help=f"folder to write, such as workloads/data/{noun}")
     chosen = parser.parse_args(arguments)
     try:
-        for name, fit in FITS.items():
+        for name, fit in fits.items():
             text = to_toml(fit(chosen.traces))
             with atomic_write(chosen.out / f"{name}.toml") as temporary:
                 temporary.write_text(text, encoding="utf-8")

@@ -4,17 +4,14 @@ Makes the files of ``data/workloads`` whose kind is "fitted": their arrivals com
 traces named in them, their objectives from `OBJECTIVES` below.
 """
 
-import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from formats import InputError, atomic_write
 from workloads.arrival_specs import Client, Clients, Shaped
+from workloads.fit_lengths import write_fits
 from workloads.named import NamedWorkload, Objectives
 from workloads.servegen import WINDOW_S, read_client_rates
 from workloads.synthesis import fit_arrivals
-from workloads.toml_text import to_toml
 from workloads.traces import day_shape, read_trace
 
 __all__ = ["FITS", "fit_clients", "main"]
@@ -159,19 +156,7 @@ FITS: dict[str, Callable[[Path], NamedWorkload]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Fit every workload of `FITS` and write its file; return the exit code."""
-    parser = argparse.ArgumentParser(description="Fit named workloads to traces.")
-    parser.add_argument("traces", type=Path, help="folder of the public traces")
-    parser.add_argument("out", type=Path, help="folder to write, such as workloads/data/workloads")
-    chosen = parser.parse_args(arguments)
-    try:
-        for name, fit in FITS.items():
-            text = to_toml(fit(chosen.traces))
-            with atomic_write(chosen.out / f"{name}.toml") as temporary:
-                temporary.write_text(text, encoding="utf-8")
-    except InputError as e:
-        sys.stderr.write(f"{e}\n")
-        return 2
-    return 0
+    return write_fits(FITS, "workloads", arguments)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from formats import InputError
+from formats import InputError, parse_toml
 from sim.scenario import Scenario
-from ui.share import compact, from_link, parse, scenario_toml, to_link
+from ui.share import compact, from_link, scenario_toml, to_link
 
 SCENARIOS = {
     "defaults": {},
@@ -44,7 +44,7 @@ def test_a_link_gives_the_same_scenario(content):
 @pytest.mark.parametrize("content", SCENARIOS.values(), ids=SCENARIOS)
 def test_a_download_reads_back_equal(content):
     scenario = Scenario.model_validate(content)
-    assert parse(scenario_toml(scenario).encode(), Scenario, "scenario.toml") == scenario
+    assert parse_toml(scenario_toml(scenario).encode(), Scenario, "scenario.toml") == scenario
 
 
 def test_a_link_is_short_because_defaults_are_left_out():
@@ -74,14 +74,14 @@ def test_messages_are_those_of_the_command_line(tmp_path):
     with pytest.raises(InputError) as of_file:
         load_scenario(path)
     with pytest.raises(InputError) as of_page:
-        parse(text, Scenario, str(path))
+        parse_toml(text, Scenario, str(path))
     assert str(of_page.value) == str(of_file.value)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"a = ", b"[run]\nseed = -1\n", b"x = 1"])
 def test_bad_uploads_are_input_errors(content):
     with pytest.raises(InputError, match=r"bad\.toml"):
-        parse(content, Scenario, "bad.toml")
+        parse_toml(content, Scenario, "bad.toml")
 
 
 def test_a_download_is_a_scenario_file():

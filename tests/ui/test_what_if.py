@@ -2,11 +2,12 @@
 
 import pytest
 
+from formats import parse_toml
 from sim.metrics import summary
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from tests.ui.conftest import figures, number, settle
-from ui.share import from_link, parse, scenario_toml, to_link
+from ui.share import from_link, scenario_toml, to_link
 
 SMALL = Scenario(name="small", workload={"named": "chat", "duration_s": 20})
 
@@ -95,7 +96,7 @@ def test_what_does_not_fit_is_told_as_on_the_command_line(open_page):
 
 def test_the_download_gives_the_same_numbers(app):
     text = scenario_toml(app.session_state["scenario"])
-    again = summary(simulate(parse(text, Scenario, "scenario.toml")))
+    again = summary(simulate(parse_toml(text, Scenario, "scenario.toml")))
     assert again == summary(simulate(app.session_state["scenario"]))
 
 

@@ -8,14 +8,13 @@ import pandas as pd
 import streamlit as st
 from pydantic import BaseModel
 
-from formats import InputError, RoofcastError
+from formats import InputError, RoofcastError, parse_toml
 from hardware.catalog import accelerators
 from hardware.specs import AcceleratorSpec
 from sim.toml import to_toml
 from ui import state
 from ui.catalog_tables import accelerator_rows, edited, model_rows, numbers, values
 from ui.frame import act
-from ui.share import parse
 from ui.theme import fault, heading
 from workloads.models import ModelSpec, load_model
 
@@ -202,7 +201,7 @@ def _upload(model: type[BaseModel], noun: str) -> None:
         return
     st.session_state[f"taken {noun}"] = given.file_id
     try:
-        entry = parse(given.getvalue(), model, given.name)
+        entry = parse_toml(given.getvalue(), model, given.name)
     except RoofcastError as e:
         fault(str(e))
         return
@@ -270,7 +269,7 @@ def _checked(word: str, spec: BaseModel, table: pd.DataFrame, changes: dict[str,
             raise InputError(f"id {word!r} is not usable", "id", "small letters, digits, - . _")
         data = edited(spec, table, changes)
         text = to_toml({k: v for k, v in data.items() if v is not None})
-        _keep(f"{word}.toml", text, parse(text, type(spec), f"{word}.toml"))
+        _keep(f"{word}.toml", text, parse_toml(text, type(spec), f"{word}.toml"))
     except RoofcastError as e:
         fault(str(e))
     else:

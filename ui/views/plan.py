@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from formats import RoofcastError, check
+from formats import RoofcastError, check, parse_toml
 from sim.planning import PlanFile, PlanResult, plan
 from sim.planning.charts import CHARTS, plan_charts
 from sim.planning.words import headline, money, option_rows, sentences, shortlist
@@ -17,7 +17,6 @@ from ui import state
 from ui.frame import asked, follow
 from ui.jobs import Job, Teller
 from ui.plan_inputs import plan_form, started
-from ui.share import parse
 from ui.theme import fault, heading, pairs
 
 __all__ = ["page"]
@@ -76,7 +75,7 @@ def _text(present: PlanFile) -> PlanFile:
     if "plan text" not in st.session_state:
         st.session_state["plan text"] = to_toml(_plain(present))
     text = st.text_area("plan.toml", key="plan text", height=420)
-    return parse(text, PlanFile, "plan.toml")
+    return parse_toml(text, PlanFile, "plan.toml")
 
 
 def _plain(file: PlanFile) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from formats import atomic_write, read_text
 from validation import SEEDS
 from validation.cases import Selection, select
 from validation.kept import band_coverage, transfer_errors
+from validation.kept_fleets import left_out_errors
 from validation.measured import all_runs
 from validation.serving import compare, replay
 from validation.text import TextTable, percent
@@ -30,6 +31,13 @@ ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).parent / "data" / "serving.csv"
 """Predicted and measured figures of every workload, rows of `validation.serving.compare`."""
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+LEFT_OUT = {
+    "gemm_bf16": "GEMM bf16",
+    "gemm_fp8": "GEMM fp8 with quantisation",
+    "attention_decode": "decode attention",
+    "attention_prefill": "prefill attention",
+}
+"""Family -> its words, of accelerators left out."""
 FITTED = (
     "What was fitted on what. Kernel times: H200 traces of kernels alone. Host times of the engine "
     "profile: half of the logs of the first machine's runs (`validation/fit_engine.py`). Clock and "
@@ -56,10 +64,14 @@ def _others() -> TextTable:
     """Return what is known beside serving: accelerators left out, and whether bands hold."""
     left, bands = transfer_errors(), band_coverage()
     rows = []
-    for family, label in (("gemm_bf16", "GEMM bf16"), ("attention_decode", "decode attention")):
+    for family, label in LEFT_OUT.items():
         part = left.loc[left["family"] == family, "median"]
         span = f"{percent(part.min(), sign=False)} .. {percent(part.max(), sign=False)}"
         rows.append([f"{label}, each of {len(part)} GPUs predicted from its datasheet", span])
+    tpot = left_out_errors()
+    whole = tpot.loc[tpot["backend"] == "all", "median"]
+    span = f"{percent(whole.min(), sign=False)} .. {percent(whole.max(), sign=False)}"
+    rows.append([f"Llama TPOT, each of {len(whole)} GPUs with the kernels of the others", span])
     for name, words in (
         ("own", "streams on H200"),
         ("fresh", "fresh H200 runs"),

@@ -13,9 +13,11 @@ from typing import Any
 from formats import InputError, RoofcastError, did_you_mean
 from hardware.catalog import load_accelerator
 from policies.base import registries
+from policies.speculation import speculation
 from sim.deployment import deploy
 from sim.scenario import Scenario
 from sim.sweeping.keys import effective
+from sim.tuning.drafting import Drafts
 from sim.tuning.options import ENGINES, Engine
 from sim.tuning.writer import Facts, Writer
 from workloads.models import load_model
@@ -153,6 +155,7 @@ def deployable(scenario: Scenario, engine: str = "vllm") -> Flags:
         if value is not None:
             rule(out, key, value)
     known.also(out)
+    known.drafts(out, _drafts(scenario))
     for key, value in _others(scenario, known):
         out.miss(key, value)
     if scenario.model.weights is not None or scenario.model.kv is not None:
@@ -168,23 +171,36 @@ def deployable(scenario: Scenario, engine: str = "vllm") -> Flags:
     return Flags(known.title, command, out.config, out.unknown, out.notes, values)
 
 
+def _checkpoint(name: str, unknown: str) -> str:
+    """Return the published checkpoint of a model, or a word for one that is not known."""
+    named = re.search(r"config\.json of ([\w.-]+/[\w.-]+)", load_model(name).source)
+    return named.group(1) if named else unknown
+
+
+def _drafts(scenario: Scenario) -> Drafts:
+    rules = speculation.make(scenario.decoding).rules()
+    drafter = _checkpoint(rules.model, "DRAFT_MODEL") if rules.model else ""
+    return Drafts(str(scenario.decoding["name"]), rules, drafter)
+
+
 def _facts(scenario: Scenario) -> Facts:
     """Return what options rest on beside the scenario's values."""
     model = load_model(scenario.model.name)
-    named = re.search(r"config\.json of ([\w.-]+/[\w.-]+)", model.source)
     try:
         made = deploy(scenario, 2)
         pool = int(made.knobs["num_blocks"][0]) * effective(scenario, "policies.memory.block_size")
     except RoofcastError:
         pool = None
     ranks = scenario.hardware
-    return Facts(named.group(1) if named else "MODEL", model.weights, pool, ranks.tp, ranks.dp)
+    return Facts(_checkpoint(scenario.model.name, "MODEL"), model.weights, pool, ranks.tp, ranks.dp)
 
 
 def _others(scenario: Scenario, engine: Engine) -> Iterator[tuple[str, Any]]:
     """Yield settings that differ from the default and that no rule of an engine tells."""
     usual = Scenario().model_dump(exclude=QUESTION)
     for key, value in _flat(scenario.model_dump(exclude=QUESTION)):
+        if key.startswith("decoding."):
+            continue  # told as a whole
         if key not in engine.rules and key not in WORLD and value != _usual(usual, key, scenario):
             yield key, value
 

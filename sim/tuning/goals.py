@@ -1,5 +1,6 @@
 """What a tuning wants (objectives) and what it must keep (constraints), as metrics of a run."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -137,8 +138,10 @@ def parse_constraint(text: str) -> Constraint:
         name, sign, number = match.groups() if match else ("", "", "")
         limit = float(number)
     except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
         allowed = "METRIC<=NUMBER, METRIC>=NUMBER"
-        raise InputError(f"{text!r} is no constraint", "--constraint", allowed) from None
+        raise InputError(f"{text!r} is no constraint", "--constraint", allowed)
     return Constraint(_metric_name(name, "--constraint"), "<=" if sign == "<=" else ">=", limit)
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from scipy.stats import rankdata
 
+from sim.tuning.evaluator import CANNOT, PENALTY
 from sim.tuning.sampler import ended
 from sim.tuning.space import Space
 
@@ -21,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 def importance(study: optuna.Study, space: Space, objective: int = 0) -> dict[str, float]:
     """Return knob -> share of the variation of ranks that it explains, most first [0..1].
 
-    Trials that were stopped early rank behind those that were not, by their first short run.
+    Trials count by their first run, which all of them had, stopped early or not.
     Empty where too few trials ended.
     """
     trials = ended(study)
@@ -33,12 +34,12 @@ def importance(study: optuna.Study, space: Space, objective: int = 0) -> dict[st
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def _key(trial: FrozenTrial, objective: int) -> tuple[bool, float, float]:
-    violation = float(trial.constraints.get("violation", 0.0))
-    if trial.state == TrialState.COMPLETE:
-        return False, violation, trial.values[objective]
-    rungs = trial.user_attrs["rungs"]
-    return True, violation, rungs[min(rungs)][0][objective]
+def _key(trial: FrozenTrial, objective: int) -> tuple[float, float]:
+    rungs = trial.user_attrs.get("rungs")
+    if not rungs:
+        return CANNOT, PENALTY
+    losses, violation, _ = rungs[min(rungs, key=int)]
+    return violation, losses[objective]
 
 
 def _groups(trials: list[FrozenTrial], key: str) -> npt.NDArray[Any]:

@@ -9,6 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.tuning.drafting import (
+    Drafts,
+    sglang_drafts,
+    trtllm_drafts,
+    unknown_drafts,
+    vllm_drafts,
+)
 from sim.tuning.writer import Rule, Writer, at_least, choose, entry, flag, switch
 
 __all__ = ["ENGINES", "Engine"]
@@ -38,6 +45,8 @@ class Engine:
         What does not follow from a single key.
     started : tuple of str
         How a pod starts it, where that is not `command`.
+    drafts : callable
+        How it is told to speculate.
     """
 
     title: str
@@ -47,6 +56,7 @@ class Engine:
     tag: str = ""
     also: Callable[[Writer], None] = field(default=lambda _: None)
     started: tuple[str, ...] = ()
+    drafts: Callable[[Writer, Drafts], None] = unknown_drafts
 
 
 def _weights(online: Mapping[str, str]) -> Rule:
@@ -283,6 +293,7 @@ ENGINES: dict[str, Engine] = {
         VLLM,
         "vllm/vllm-openai",
         "v0.24.0",
+        drafts=vllm_drafts,
     ),
     "sglang": Engine(
         "SGLang 0.5",
@@ -290,6 +301,7 @@ ENGINES: dict[str, Engine] = {
         SGLANG,
         "lmsysorg/sglang",
         also=_sglang_ranks,
+        drafts=sglang_drafts,
     ),
     "trtllm": Engine(
         "TensorRT-LLM 1.2",
@@ -298,6 +310,7 @@ ENGINES: dict[str, Engine] = {
         "nvcr.io/nvidia/tensorrt-llm/release",
         "1.2.0",
         also=_trtllm_ranks,
+        drafts=trtllm_drafts,
     ),
     "triton": Engine(
         "Triton 25.12 with the TensorRT-LLM backend",

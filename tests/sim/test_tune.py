@@ -63,7 +63,10 @@ def test_bad_objectives_are_explained(text, words):
         parse_objective(text)
 
 
-@pytest.mark.parametrize("text", ["ttft_p99<0.5", "ttft_p99<=fast", "<=3", "ttft_p99<=1e"])
+@pytest.mark.parametrize(
+    "text",
+    ["ttft_p99<0.5", "ttft_p99<=fast", "<=3", "ttft_p99<=1e", "ttft_p99<=nan", "ttft_p99<=1e999"],
+)
 def test_bad_constraints_are_explained(text):
     with pytest.raises(InputError, match=r"is no constraint|no metric"):
         parse_constraint(text)
@@ -336,43 +339,80 @@ KNOBS = {
     SEQS: [4, 8, 12, 16, 24, 32, 48, 64],
     TOKENS: [128, 256, 384, 512, 1024, 2048, 4096, 8192],
 }
-WITHIN, SHARE = 0.05, 0.25
+WITHIN, SHARE, HELD_BY = 0.05, 0.25, 0.3
+# objective, and a metric that must stay within the best 30 % of its values in the space
+GOALS = {
+    "goodput": (GOODPUT, "ttft_p99_s", "<="),
+    "cost": (parse_objective("cost"), None, "<="),
+    "energy": (ENERGY, None, "<="),
+    "ttft": (TTFT, "output_tokens_per_s", ">="),
+}
+PAIRS = [dict(zip(KNOBS, pair, strict=True)) for pair in product(*KNOBS.values())]
 
 
 @pytest.fixture(scope="module")
-def known(quick):
-    """Every setting of a small space on every rung, simulated at most once."""
+def simulated(quick):
+    """Figures of settings of a small space, simulated at most once per length."""
     memory = {}
 
-    class Remembered(Evaluator):
-        def judge(self, setting, share=1.0):
-            key = (setting[SEQS], setting[TOKENS], share)
-            if key not in memory:
-                memory[key] = super().judge(setting, share)
-            return memory[key]
+    def find(work, setting, load, share):
+        key = (setting.get(SEQS), setting.get(TOKENS), share)
+        if key not in memory:
+            memory[key] = Evaluator._leading(work, setting, load, share)
+        return memory[key]
 
-    return Remembered(quick, [Load(quick)], [ENERGY])
+    return find
+
+
+def known(quick, simulated, goal):
+    """Return an evaluator that looks settings up."""
+
+    class Remembered(Evaluator):
+        def _leading(self, setting, load, share):
+            return simulated(self, setting, load, share)
+
+    objective, metric, sign = GOALS[goal]
+    work = Remembered(quick, [Load(quick)], [objective])
+    if metric is not None:
+        values = [work.judge(setting).figures[metric] for setting in PAIRS]
+        limit = np.quantile(values, HELD_BY if sign == "<=" else 1 - HELD_BY)
+        work.constraints = [Constraint(metric, sign, float(limit))]
+    return work
 
 
 def reached(work, seed):
     """Whether a search over a quarter of the points comes within 5 % of the best of all."""
-    every = [work.judge({SEQS: a, TOKENS: b}).losses[0] for a, b in product(*KNOBS.values())]
+    every = [(j.violation, j.losses[0]) for j in map(work.judge, PAIRS)]
+    limit = min(every)[1] + WITHIN * abs(min(every)[1])
+    good = [violation == 0 and loss <= limit for violation, loss in every]
     study = open_study("brute", 1, None)
     Search(study, Space(knobs=KNOBS), work, seed).run(int(SHARE * len(every)))
-    found = min(t.values[0] for t in ended(study) if t.values)
-    limit = min(every) * (1 + WITHIN)
     assert len(ended(study)) == SHARE * len(every)
-    assert sum(e <= limit for e in every) <= 0.1 * len(every)  # few points are that good
-    return found <= limit
+    assert 0 < sum(good) <= 0.1 * len(every)  # few points are that good
+    found = [t for t in ended(study) if t.values and t.constraints["violation"] == 0]
+    return any(t.values[0] <= limit for t in found)
 
 
-def test_a_search_reaches_what_brute_force_finds(known):
-    assert sum(reached(known, seed) for seed in (0, 1)) >= 1
+def test_a_search_reaches_what_brute_force_finds(quick, simulated):
+    assert sum(reached(known(quick, simulated, "energy"), seed) for seed in (0, 1)) >= 1
+
+
+NEEDLE = "one setting of 64 is that good, between worse ones: 4 of 10"
 
 
 @pytest.mark.slow
-def test_nine_of_ten_searches_reach_what_brute_force_finds(known):
-    assert sum(reached(known, seed) for seed in range(10)) >= 9
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "goodput",
+        "cost",
+        "energy",
+        pytest.param("ttft", marks=pytest.mark.xfail(reason=NEEDLE, strict=True)),
+    ],
+)
+def test_nine_of_ten_searches_reach_what_brute_force_finds(quick, simulated, goal):
+    work = known(quick, simulated, goal)
+    assert sum(reached(work, seed) for seed in range(10)) >= 9
 
 
 # the command

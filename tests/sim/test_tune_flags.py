@@ -1,6 +1,7 @@
 """What engines are told: names as their documentation has them, and what has no option is said."""
 
 import importlib
+import json
 
 import pytest
 
@@ -128,6 +129,73 @@ def test_triton_gets_batching_of_its_scheduler_and_of_the_backend():
         "enable_kv_cache_reuse:false",
     ):
         assert words in files["command.sh"]
+
+
+DRAFT = {"name": "draft-model", "model": "llama-3.2-1b", "tokens": 3}
+
+
+def vllm_spec(**decoding):
+    return json.loads(option(told("vllm", decoding=decoding), "--speculative-config"))
+
+
+def test_vllm_is_told_how_to_speculate():
+    assert vllm_spec(name="prompt-lookup", tokens=5) == {
+        "method": "ngram",
+        "num_speculative_tokens": 5,
+        "prompt_lookup_max": 4,
+        "prompt_lookup_min": 2,
+    }
+    drafter = vllm_spec(**DRAFT)
+    assert drafter["method"] == "draft_model"
+    assert (drafter["model"], drafter["num_speculative_tokens"]) == ("meta-llama/Llama-3.2-1B", 3)
+    assert vllm_spec(name="mtp", tokens=2) == {"method": "mtp", "num_speculative_tokens": 2}
+    assert vllm_spec(name="eagle")["model"] == "DRAFT_HEAD"
+    found = told("vllm", decoding={"name": "eagle"})
+    assert any("DRAFT_HEAD" in note for note in found.notes)
+    assert found.unknown == []
+    assert "--speculative-config" not in told("vllm").command
+
+
+def test_sglang_counts_its_own_token_among_the_drafts():
+    found = told("sglang", decoding=DRAFT)
+    expected = {"--speculative-algorithm": "STANDALONE", "--speculative-num-steps": "3"}
+    expected |= {"--speculative-eagle-topk": "1", "--speculative-num-draft-tokens": "4"}
+    expected |= {"--speculative-draft-model-path": "meta-llama/Llama-3.2-1B"}
+    assert {name: option(found, name) for name in expected} == expected
+    lookup = told("sglang", decoding={"name": "prompt-lookup"})
+    assert option(lookup, "--speculative-algorithm") == "NGRAM"
+    assert "--speculative-num-steps" not in lookup.command
+
+
+def test_tensorrt_llm_reads_its_drafts_from_the_file():
+    content = nested(told("trtllm", decoding=DRAFT).config)["speculative_config"]
+    assert content["decoding_type"] == "Draft_Target"
+    assert (content["max_draft_len"], content["speculative_model"]) == (
+        3,
+        "meta-llama/Llama-3.2-1B",
+    )
+    short = told("trtllm", decoding={"name": "mtp", "length": "batch", "largest_batch": 8})
+    assert nested(short.config)["speculative_config"] == {
+        "decoding_type": "MTP",
+        "num_nextn_predict_layers": 1,
+        "max_concurrency": 8,
+    }
+    assert short.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "decoding", "words"),
+    [
+        ("vllm", {"name": "lookahead"}, "decoding.name = lookahead"),
+        ("vllm", {"name": "eagle", "length": "adaptive"}, "decoding.length = adaptive"),
+        ("vllm", {"name": "medusa"}, "decoding.candidates = 32"),
+        ("sglang", {"name": "medusa"}, "decoding.name = medusa"),
+        ("trtllm", {"name": "medusa"}, "decoding.name = medusa"),
+        ("triton", {"name": "eagle"}, "decoding.name = eagle"),
+    ],
+)
+def test_ways_to_speculate_without_an_option_are_said(engine, decoding, words):
+    assert any(words in line for line in told(engine, decoding=decoding).unknown)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

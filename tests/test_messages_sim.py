@@ -21,7 +21,7 @@ from sim import (
     samples,
     simulation,
 )
-from sim.cli import catalog, kinds, overrides, sweep
+from sim.cli import catalog, kinds, overrides, sweep, waterfall
 from sim.core import pointers
 from sim.fleets import run as fleet_run
 from sim.fleets import sections
@@ -136,6 +136,12 @@ COMMANDS = {
     "plugin that fails": (
         lambda f: overrides.load_plugin(put(f, "\n1 / 0\n", "x.py")),
         "raises ZeroDivisionError: division by zero.*line 2",
+    ),
+    "waterfall of nothing": (
+        lambda _: waterfall.show_waterfall(
+            scenario(model={"name": "llama-3.1-405b"}), Path(), 4, None, True
+        ),
+        "no step of the waterfall runs on h200-sxm; raise --tp",
     ),
     "rate of a sweep": (lambda _: sweep.sweep(Path("x.toml"), rate="all"), "'all' is not auto"),
 }

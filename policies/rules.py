@@ -234,6 +234,8 @@ class AdmissionRules:
 class EngineView:
     """What a batching policy may look at when it is asked for rules.
 
+    Counts are the share of one data-parallel rank, whose limits the policy sets.
+
     Attributes
     ----------
     now_s : float

@@ -22,7 +22,7 @@ from sim.launches import extra_dispatch_s
 from sim.memory import MemoryPlan, plan_memory, require_room, smallest_fix
 from sim.one_pass import one_pass_knobs, operator_steps
 from sim.parallelism import Parallelism, check_parallelism, legal_tp
-from sim.rules import BlockCosts, ServingRules, policy_knobs, serving_rules
+from sim.rules import BlockCosts, ServingRules, policy_knobs, serving_rules, share_limits
 from sim.scenario import Scenario
 from sim.served import served_model
 from sim.steptime import Batching, StepTimeModel, graph_sizes
@@ -303,19 +303,10 @@ def _larger(parallel: Parallelism, model: ModelSpec, domain: int) -> dict[str, P
 
 
 def _share_steps(knobs: npt.NDArray[np.void], parallel: Parallelism) -> None:
-    """Widen a step's limits to all micro-batches and data-parallel ranks of the replica.
-
-    A prompt stays on one data-parallel rank, in as many pieces as there are micro-batches.
-    """
-    most = int(knobs["max_num_batched_tokens"][0])
-    knobs["units"], knobs["unit_tokens"] = parallel.units, most
-    knobs["max_num_batched_tokens"] = most * parallel.units
-    knobs["max_num_seqs"] = knobs["max_num_seqs"] * parallel.dp
-    given = int(knobs["long_prefill_token_threshold"][0])
-    if parallel.dp > 1:
-        knobs["long_prefill_token_threshold"] = min(
-            given or most * parallel.batches, most * parallel.batches
-        )
+    """Widen a step's limits to all micro-batches and data-parallel ranks of the replica."""
+    knobs["dp"], knobs["units"] = parallel.dp, parallel.units
+    names = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
+    share_limits(knobs, *(int(knobs[name][0]) for name in names))
 
 
 def _dispatch_kind(model: ModelSpec) -> DispatchKind:

@@ -12,8 +12,8 @@ from policies.speculation import SpeculationRules, speculation
 from sim.core.draft_tables import DraftTables
 from sim.core.layout import Records, StepTables
 from sim.scenario import Scenario
-from sim.speculation import SpeculativeSteps
-from sim.steptime import Batching, StepTimeModel, decode_contexts, prompt_grid
+from sim.speculation import SpeculativeSteps, served_experts_s
+from sim.steptime import Batching, StepTimeModel, decode_contexts, prompt_grid, shared
 from sim.streams import stream
 from workloads.counts import kv_bytes_per_token
 
@@ -55,25 +55,30 @@ class Drafting:
 
     @property
     def logits(self) -> int:
-        """Most tokens of a step that need logits [token]."""
+        """Most tokens of a step that need logits, on all ranks [token]."""
         most = self.limits.max_seqs * self.rules.verified(self.rules.tokens)
-        return min(most, self.limits.max_tokens)
+        return min(most, self.limits.max_tokens) * self._ranks
+
+    @property
+    def _ranks(self) -> int:
+        """Data-parallel ranks, each of which drafts for its own requests and verifies them."""
+        return self.steps.target.parallel.dp
 
     @cached_property
     def tables(self) -> DraftTables:
-        """What the loop looks up."""
-        sequences = np.arange(1.0, self.limits.max_seqs + 1.0)
+        """What the loop looks up, by the sequences of all ranks."""
+        sequences, shares = shared(self.limits.max_seqs * self._ranks, self._ranks)
         contexts = decode_contexts(self.limits)
         grid = (sequences[:, None], contexts[None, :])
         target, query = self.steps.target, self.rules.verified(self.rules.tokens)
         plain = target.decode_attention_s(*grid)
         more = np.maximum(target.decode_attention_s(*grid, query) - plain, 0.0)
-        lengths = self.steps.lengths(sequences, CONTEXT)
+        lengths = self.steps.lengths(sequences, CONTEXT)[shares]
         return DraftTables(
             np.concatenate([lengths[:1], lengths]),
             chances(self.rules),
-            _with_empty(self.steps.draft_s(*grid)),
-            _with_empty(more),
+            _with_empty(self.steps.draft_s(*grid)[shares]),
+            _with_empty(more[shares]),
             self._prompt_s(),
         )
 
@@ -88,13 +93,13 @@ class Drafting:
         )
 
     def _prompt_s(self) -> Floats:
-        draft, most = self.steps.draft, self.limits.max_tokens
+        draft, most = self.steps.draft, (self.limits.max_tokens + 1) * self._ranks
         if draft is None:
             return np.zeros(most + 1)
-        tokens = np.arange(1.0, most + 1.0)
+        tokens, shares = shared(most, self._ranks)
         rows, where = np.unique(self.limits.padded(tokens), return_inverse=True)
-        seconds = draft.linear_s(rows)[where] + draft.experts_s(tokens, rows[where])
-        return np.concatenate([[0.0], seconds])
+        seconds = draft.linear_s(rows)[where] + served_experts_s(draft, tokens, rows[where])
+        return np.concatenate([[0.0], seconds[shares]])
 
     def knobs(self, seed: int) -> dict[str, float | int]:
         """Return the parameters of the loop.
@@ -112,9 +117,9 @@ class Drafting:
             "draft_candidates": rules.candidates,
             "draft_adaptive": rules.length == "adaptive",
             "draft_once": rules.source == "heads",
-            "draft_flops": steps.draft_flops(),
+            "draft_flops": steps.draft_flops() / self._ranks,
             "draft_bytes": weights,
-            "draft_kv_bytes": kv,
+            "draft_kv_bytes": kv / self._ranks,
             "in_step": rules.source == "free",
             "draft_seed": int(stream(seed, "speculation").integers(1 << 62)),
         }
@@ -179,9 +184,9 @@ def drafting_of(scenario: Scenario, steps: StepTimeModel, limits: Batching) -> D
     rules = speculation.make(scenario.decoding).rules()
     if rules.source == "none" or steps.model.kind != "decoder":
         return None
-    if steps.parallel.units > 1:
+    if steps.parallel.batches > 1:
         what = f"speculation with {steps.parallel.words} is not modelled"
-        raise InputError(what, "[decoding]", "tensor ranks only", "set pp = dp = 1")
+        raise InputError(what, "[decoding]", "one micro-batch at a time", "set pp = 1")
     if rules.verified(rules.tokens) > limits.max_tokens:
         raise InputError(
             f"{rules.verified(rules.tokens)} tokens to verify for each request",

@@ -34,6 +34,7 @@ __all__ = [
     "engine_view",
     "policy_knobs",
     "serving_rules",
+    "share_limits",
 ]
 
 NO_LIMIT = 1 << 60
@@ -265,18 +266,19 @@ def _refuse(tokens: int, most: int, why: str, repair: str) -> None:
 def engine_view(
     state: np.void, knobs: np.void, requests: npt.NDArray[np.void], lanes: Lanes
 ) -> EngineView:
-    """Return what a batching policy may look at."""
+    """Return what a batching policy may look at: the share of one data-parallel rank."""
+    ranks = max(int(knobs["dp"]), 1)
     waiting = lanes.waiting[: int(state["n_waiting"])]
     running = requests[lanes.running[: int(state["n_running"])]]
     oldest = float(requests["ready_s"][waiting].min()) if waiting.size else float(state["now"])
     count = max(running.size, 1)
     return EngineView(
         now_s=float(state["now"]),
-        waiting=waiting.size,
-        running=running.size,
-        free_blocks=int(state["free_blocks"]),
-        total_blocks=int(knobs["num_blocks"]),
-        waiting_prompt_tokens=int(state["waiting_tokens"]),
+        waiting=-(-waiting.size // ranks),
+        running=-(-running.size // ranks),
+        free_blocks=int(state["free_blocks"]) // ranks,
+        total_blocks=int(knobs["num_blocks"]) // ranks,
+        waiting_prompt_tokens=int(state["waiting_tokens"]) // ranks,
         oldest_wait_s=float(state["now"]) - oldest,
         step_s=float(state["step_s"]),
         block_size=int(knobs["block_size"]),
@@ -284,6 +286,30 @@ def engine_view(
         mean_emitted_tokens=float(running["emitted"].sum()) / count,
         preemptions=int(state["preemptions"]),
     )
+
+
+def share_limits(knobs: npt.NDArray[np.void], seqs: int, tokens: int, threshold: int) -> None:
+    """Set a step's limits on all micro-batches and data-parallel ranks of a replica.
+
+    A prompt stays on one data-parallel rank, in as many pieces as there are micro-batches.
+
+    Parameters
+    ----------
+    knobs : ndarray of KNOBS, shape (1,)
+        With the ranks and micro-batches; written to.
+    seqs, tokens : int
+        Sequences of a rank, tokens of one of its micro-batches.
+    threshold : int
+        Prompt tokens of one request per step, 0 = all [token].
+    """
+    ranks, units = max(int(knobs["dp"][0]), 1), max(int(knobs["units"][0]), 1)
+    knobs["unit_tokens"] = tokens
+    knobs["max_num_batched_tokens"] = tokens * units
+    knobs["max_num_seqs"] = seqs * ranks
+    if ranks > 1:
+        most = tokens * units // ranks
+        threshold = min(threshold or most, most)
+    knobs["long_prefill_token_threshold"] = threshold
 
 
 def ask(
@@ -294,14 +320,17 @@ def ask(
     lanes: Lanes,
     tables: StepTables,
 ) -> None:
-    """Let a policy set the rules of the next steps, within its own limits and the step tables'."""
-    rules, most = policy.adapt(engine_view(state[0], knobs[0], requests, lanes)), policy.rules()
-    seqs = min(max(rules.max_num_seqs, 1), most.max_num_seqs, tables.head_s.size - 1)
-    tokens = max(rules.max_num_batched_tokens, seqs, int(state["n_running"][0]))
-    knobs["max_num_seqs"] = seqs
-    largest = min(most.max_num_batched_tokens, tables.linear_s.size - 1)
-    knobs["max_num_batched_tokens"] = min(tokens, largest)
-    for name in ("long_prefill_token_threshold", "max_num_partial_prefills"):
-        knobs[name] = getattr(rules, name)
+    """Let a policy set the rules of the next steps, within its own limits and the step tables'.
+
+    It sets those of one data-parallel rank and micro-batch; the replica has so many of each.
+    """
+    view = engine_view(state[0], knobs[0], requests, lanes)
+    rules, most = policy.adapt(view), policy.rules()
+    ranks, units = max(int(knobs["dp"][0]), 1), max(int(knobs["units"][0]), 1)
+    seqs = min(max(rules.max_num_seqs, 1), most.max_num_seqs, (tables.head_s.size - 1) // ranks)
+    tokens = max(rules.max_num_batched_tokens, seqs, view.running)
+    largest = min(most.max_num_batched_tokens, (tables.linear_s.size - 1) // units)
+    share_limits(knobs, seqs, min(tokens, largest), rules.long_prefill_token_threshold)
+    knobs["max_num_partial_prefills"] = rules.max_num_partial_prefills
     state["rules_until_s"] = state["now"] + max(rules.valid_s, LEAST_HOLD_S)
     state["changed"] = 0

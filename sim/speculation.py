@@ -8,12 +8,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from policies.speculation import SpeculationRules, expected_tokens
+from sim.parallelism import weight_bytes_of_rank
 from sim.steptime import Batching, StepTimeModel
-from workloads.counts import kv_bytes_per_token, linear_flops_per_token, lm_head_flops, weight_bytes
+from workloads.counts import kv_bytes_per_token, linear_flops_per_token, lm_head_flops
 from workloads.models import ModelSpec, load_model
 from workloads.precision import precision
 
-__all__ = ["SpeculativeSteps", "break_even_batch", "draft_model"]
+__all__ = ["SpeculativeSteps", "break_even_batch", "draft_model", "served_experts_s"]
 
 Array = npt.NDArray[np.float64]
 
@@ -35,9 +36,18 @@ def draft_model(target: ModelSpec, rules: SpeculationRules) -> ModelSpec | None:
     return None
 
 
+def served_experts_s(steps: StepTimeModel, tokens: Array, rows: Array) -> Array:
+    """Return seconds of routed experts where every data-parallel rank has `tokens`, alike."""
+    links = steps.communication
+    if links is None or not links.exchanges:
+        return steps.experts_s(tokens, rows)
+    all_tokens = tokens * steps.parallel.dp
+    return steps.experts_s(all_tokens, all_tokens)
+
+
 @dataclass(frozen=True)
 class SpeculativeSteps:
-    """Decode steps that draft and verify.
+    """Decode steps that draft and verify, on each data-parallel rank alike.
 
     Parameters
     ----------
@@ -76,7 +86,7 @@ class SpeculativeSteps:
         query = self.rules.verified(drafted)
         tokens = np.asarray(sequences, dtype=np.float64) * query
         rows = self.batching.padded(tokens)
-        linear = self.target.linear_s(rows) + self.target.experts_s(tokens, rows)
+        linear = self.target.linear_s(rows) + served_experts_s(self.target, tokens, rows)
         attention = self.target.decode_attention_s(sequences, context, query)
         return np.asarray(linear + self.target.head_s(tokens) + attention)
 
@@ -88,7 +98,8 @@ class SpeculativeSteps:
         if self.draft is None:
             return np.zeros(shape)
         rows = self.batching.padded(n)
-        each = self.draft.linear_s(rows) + self.draft.experts_s(n, rows) + self.draft.head_s(n)
+        experts = served_experts_s(self.draft, n, rows)
+        each = self.draft.linear_s(rows) + experts + self.draft.head_s(n)
         if self.rules.source == "layers":
             each = each + self._join_s(rows)
         return np.asarray(each + self.draft.decode_attention_s(n, context))
@@ -170,7 +181,7 @@ class SpeculativeSteps:
             return self.rules.tokens * each / tp, 0.0
         if draft is None:
             return 0.0, 0.0
-        weights = weight_bytes(draft, tp)
+        weights = weight_bytes_of_rank(draft, self.target.parallel)
         if self.rules.source == "layers":
             tables = 1 if model.tied_embeddings else 2
             weights -= tables * model.vocab * model.hidden * wide / tp

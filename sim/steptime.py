@@ -37,6 +37,7 @@ __all__ = [
     "decode_contexts",
     "graph_sizes",
     "prompt_grid",
+    "shared",
 ]
 
 Array = npt.NDArray[np.float64]
@@ -298,9 +299,9 @@ class StepTimeModel:
         """
         parallel = self.parallel
         stages = parallel.rounds() * parallel.stretch(self.model.layers)
-        sequences, shares = _shared(batching.max_seqs * parallel.dp, parallel.units)
+        sequences, shares = shared(batching.max_seqs * parallel.dp, parallel.units)
         asking = max(batching.max_seqs * parallel.dp, batching.logits)
-        contexts, logits = decode_contexts(batching), _shared(asking, parallel.units)
+        contexts, logits = decode_contexts(batching), shared(asking, parallel.units)
         decode = stages * self.decode_attention_s(sequences[:, None], contexts[None, :])
         prefill, call = self.prefill_parts_s(*prompt_grid(batching))
         grids = [0.0, CONTEXTS_PER_OCTAVE, 0.0, CHUNKS_PER_OCTAVE, 0.0, PASTS_PER_OCTAVE]
@@ -333,13 +334,13 @@ class StepTimeModel:
         parallel = self.parallel
         most = batching.max_tokens + -(-batching.max_seqs // parallel.batches)
         total = most * parallel.units if parallel.units > 1 else batching.max_tokens
-        tokens, shares = _shared(total, parallel.units)
+        tokens, shares = shared(total, parallel.units)
         rows = batching.padded(tokens)
         unique, where = np.unique(rows, return_inverse=True)
         linear = stages * self.linear_s(unique)[where]
         experts = np.zeros(1)
         if self.communication is not None and self.communication.exchanges:
-            served, parts = _shared(total, parallel.batches)
+            served, parts = shared(total, parallel.batches)
             experts = stages * _from_zero(self.experts_s(served, served)[parts])
         else:
             linear = linear + stages * self.experts_s(tokens, rows)
@@ -360,7 +361,7 @@ class StepTimeModel:
         return np.array([linear, head, pair, kv]) / ranks
 
 
-def _shared(total: int, units: int) -> tuple[Array, npt.NDArray[np.int64]]:
+def shared(total: int, units: int) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return what each of `units` has of 1 .. total, without repeats, and where each stands."""
     share = np.ceil(np.arange(1.0, total + 1.0) / units)
     values = np.arange(1.0, share[-1] + 1.0)

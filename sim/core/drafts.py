@@ -131,7 +131,7 @@ def charge(
     tables, state, knobs, lanes
         The replica.
     prompts : int
-        Prompt tokens of the step: what drafts computes them too.
+        Prompt tokens of the step, as `balanced` counts them: what drafts computes them too.
     decodes, context : int, float
         Decoding sequences, and the sum of their contexts [token].
     """

@@ -13,6 +13,7 @@ KNOBS = record_type(
         ("block_size", "i8"),
         ("num_blocks", "i8"),
         ("watermark_blocks", "i8"),
+        ("dp", "i8"),  # data-parallel ranks, 0 = 1
         ("units", "i8"),  # micro-batches x data-parallel ranks that share a step, 0 = 1
         ("unit_tokens", "i8"),  # most tokens of one of them
         ("chunked", "i8"),

@@ -6,7 +6,7 @@ decodes again and again, O(1) per step). Both call `run_step`, so they give the 
 
 import numpy as np
 
-from sim.core.clock import count_gap, pass_front, prefill_attention_s, run_step
+from sim.core.clock import balanced, count_gap, pass_front, prefill_attention_s, run_step
 from sim.core.drafts import adapt, charge
 from sim.core.jit import compiled
 from sim.core.kv import give_back
@@ -224,7 +224,8 @@ def _general_step(
     idle, more = state.n_padding if decodes > 0 else 0, 0  # prompts go without padding
     if knobs.draft_tokens > 0:
         adapt(state, knobs, requests, lanes)
-        more = charge(tables, state, knobs, lanes, prefill_tokens, decodes, context)
+        prompts = balanced(knobs, prefill_tokens, prefills, 0)
+        more = charge(tables, state, knobs, lanes, prompts, decodes, context)
     state.verified = more
     seen = run_step(
         tables,

@@ -15,7 +15,7 @@ __all__ = ["Footprint", "day_power", "footprint"]
 
 @dataclass(frozen=True)
 class Footprint:
-    """Energy and carbon of a fleet over the plan, all its nodes powered.
+    """Energy and carbon of a fleet over the plan: all nodes that are owned, what is had of others.
 
     Attributes
     ----------
@@ -43,11 +43,12 @@ def footprint(option: Option) -> Footprint:
     site, needed = option.pricing.site, option.fleet
     spares = option.pricing.file.service.spares
     joules = 0.0
-    for own in needed.machines:
+    chips = 0.0
+    for own, nodes in zip(needed.machines, option.powered, strict=True):
         carried = np.asarray((own.nodes - spares) * own.candidate.replicas_per_node)
-        joules += float(own.joules_of(own.nodes, carried).sum())
+        joules += float(own.joules_of(nodes, carried).sum())
+        chips += float(nodes[0].mean()) * own.candidate.node_accelerators
     years = needed.nodes.shape[1] / QUARTERS_PER_YEAR
-    chips = float(needed.accelerators()[0].mean())
     making = chips * site.embodied_g * years / site.life_years
     grams = carbon_grams(joules, site.carbon_g_per_kwh, site.pue, making)
     tokens = sum(float(v.requests.sum()) * v.tokens["output"] for v in option.asked)
@@ -71,9 +72,9 @@ def day_power(option: Option) -> pd.DataFrame:
         busy week) and limit_w [W].
     """
     needed, site = option.fleet, option.pricing.file.site
-    quarter = int(needed.peak_watts()[0].argmax())
-    busy = needed.busy_watts()[0, quarter]
-    days = needed.watts()[0, quarter].reshape(7, 24)
+    quarter = int(option.peak_watts().argmax())
+    busy = needed.busy_watts(option.powered)[0, quarter]
+    days = needed.watts(option.powered)[0, quarter].reshape(7, 24)
     return pd.DataFrame(
         {
             "hour": range(24),

@@ -4,7 +4,7 @@ A world is a set of factors on the central assumptions. Arrays have the shape (S
 worlds, quarters, hours of the week.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = ["HOURS_PER_QUARTER", "Fleet", "Worlds", "fleet", "node_power"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Powered = Sequence[Ints | Floats]
 HOURS_PER_QUARTER = HOURS_PER_YEAR / QUARTERS_PER_YEAR
 WEEKS_PER_QUARTER = HOURS_PER_QUARTER / WEEK_H
 
@@ -126,16 +127,24 @@ class Fleet:
         """Which candidate it is made of."""
         return self.rating.candidate
 
-    def watts(self) -> Floats:
-        """Return IT power of all nodes in each hour of a mean week, shape (S, Q, 168) [W]."""
-        return self._power("serving") + self.batch_watts[:, :, None]
+    def watts(self, powered: Powered | None = None) -> Floats:
+        """Return IT power in each hour of a mean week, shape (S, Q, 168) [W].
 
-    def busy_watts(self) -> Floats:
+        Parameters
+        ----------
+        powered : sequence of ndarray, optional
+            Nodes of each kind of machines, parts of nodes too; by default all nodes.
+        """
+        return self._power("serving", powered) + self.batch_watts[:, :, None]
+
+    def busy_watts(self, powered: Powered | None = None) -> Floats:
         """Return IT power of traffic in a busy week, shape (S, Q, 168) [W]."""
-        return self._power("busiest")
+        return self._power("busiest", powered)
 
-    def _power(self, week: str) -> Floats:
-        parts = [node_power(f.rating, f.nodes, getattr(f, week)) for f in self.machines]
+    def _power(self, week: str, powered: Powered | None) -> Floats:
+        nodes = [f.nodes for f in self.machines] if powered is None else powered
+        kinds = zip(self.machines, nodes, strict=True)
+        parts = [node_power(f.rating, n, getattr(f, week)) for f, n in kinds]
         return np.asarray(np.sum(parts, axis=0))
 
     def accelerators(self) -> Ints:
@@ -143,18 +152,18 @@ class Fleet:
         parts = [f.nodes * f.candidate.node_accelerators for f in self.machines]
         return np.asarray(np.sum(parts, axis=0))
 
-    def peak_watts(self) -> Floats:
+    def peak_watts(self, powered: Powered | None = None) -> Floats:
         """Return IT power in the busiest hour of a busy week, shape (S, Q) [W]."""
-        busy = self.busy_watts().max(axis=2)
-        return np.asarray(np.maximum(busy, self.watts().max(axis=2)))
+        busy = self.busy_watts(powered).max(axis=2)
+        return np.asarray(np.maximum(busy, self.watts(powered).max(axis=2)))
 
-    def joules_of(self, nodes: Ints, carried: Floats) -> Floats:
+    def joules_of(self, nodes: Ints | Floats, carried: Floats) -> Floats:
         """Return IT energy of some of the nodes in each quarter, shape (S, Q) [J].
 
         Parameters
         ----------
-        nodes : ndarray of int, shape (S, Q)
-            Powered.
+        nodes : ndarray, shape (S, Q)
+            Powered, parts of nodes too.
         carried : ndarray, shape (S, Q)
             Replicas of traffic that they serve at most.
         """
@@ -254,7 +263,7 @@ def _nodes(candidate: Candidate, replicas: Ints, spares: int) -> Ints:
     return np.ceil(replicas / candidate.replicas_per_node - 1e-9).astype(np.int64) + spares
 
 
-def node_power(rating: Rating, nodes: Ints, serving: Floats) -> Floats:
+def node_power(rating: Rating, nodes: Ints | Floats, serving: Floats) -> Floats:
     """Return IT watts of nodes when replicas are busy on them, spread over all that they carry.
 
     Accelerators of a node that no replica fills idle; what surrounds the accelerators of a node
@@ -264,8 +273,8 @@ def node_power(rating: Rating, nodes: Ints, serving: Floats) -> Floats:
     ----------
     rating : Rating
         Of which candidate.
-    nodes : ndarray of int, shape (S, Q)
-        Powered.
+    nodes : ndarray, shape (S, Q)
+        Powered; a part of a node is that part of its accelerators and of what surrounds them.
     serving : ndarray, shape (S, Q, 168)
         Replicas that are busy, as a real number.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +90,21 @@ class Option:
         return np.asarray(
             self.fleet.replicas[0] * candidate.accelerators + file.service.spares * spare
         )
+
+    @cached_property
+    def powered(self) -> list[Floats]:
+        """Nodes that draw power, by kind of machines, each (1, Q); of rented ones what is had."""
+        spares = self.pricing.file.service.spares
+        found = []
+        for own, paid in zip(self.fleet.machines, self.bill.machines, strict=True):
+            node = own.candidate.node_accelerators
+            had = (own.replicas + spares) * own.candidate.accelerators / node
+            found.append(np.maximum(had, paid.holding.owned).astype(np.float64))
+        return found
+
+    def peak_watts(self) -> Floats:
+        """Return IT power in the busiest hour of each quarter, shape (Q,) [W]."""
+        return np.asarray(self.fleet.peak_watts(self.powered)[0])
 
     @property
     def fits(self) -> bool:

@@ -45,7 +45,7 @@ def plan_html(result: PlanResult) -> str:
 
 def _cards(result: PlanResult) -> dict[str, str]:
     best, coin = result.best, result.file.money.currency
-    foot = result.footprints[best.rating.candidate.name]
+    foot = result.footprints[best.name]
     return {
         "accelerators at the peak": f"{int(best.accelerators.max()):,}",
         "present cost": money(best.present, coin),
@@ -55,7 +55,7 @@ def _cards(result: PlanResult) -> dict[str, str]:
             for kind, value in best.per_million.items()
             if value
         },
-        "IT power at the peak": f"{best.fleet.peak_watts().max() / 1e3:,.1f} kW",
+        "IT power at the peak": f"{best.peak_watts().max() / 1e3:,.1f} kW",
         "energy over the plan": f"{foot.energy_j / 3.6e9:,.0f} MWh",
         "carbon over the plan": f"{foot.carbon_g / 1e6:,.0f} t",
     }

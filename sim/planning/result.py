@@ -72,8 +72,8 @@ class PlanResult:
 
     @cached_property
     def footprints(self) -> dict[str, Footprint]:
-        """Candidate -> energy and carbon of its fleet."""
-        return {o.rating.candidate.name: footprint(o) for o in self.options}
+        """Option -> energy and carbon of its fleet."""
+        return {o.name: footprint(o) for o in self.options}
 
     @cached_property
     def break_evens(self) -> dict[str, BreakEven]:
@@ -102,7 +102,7 @@ class PlanResult:
     def _row(self, option: Option) -> dict[str, object]:
         candidate, peak = option.rating.candidate, option.rating.peak_quarter
         name = candidate.name
-        seen, foot = self.verdicts[name], self.footprints[name]
+        seen, foot = self.verdicts[name], self.footprints[option.name]
         return {
             "candidate": name,
             "way": option.bill.way,
@@ -123,7 +123,7 @@ class PlanResult:
             "spare": seen.spare,
             "rate_spare": seen.rate_spare,
             "saturation_per_s": seen.saturation_per_s,
-            "peak_w": float(option.fleet.peak_watts()[0].max()),
+            "peak_w": float(option.peak_watts().max()),
             "energy_j": foot.energy_j,
             **{f"{kind}_token_j": joules for kind, joules in foot.per_token_j.items()},
             "all_per_output_token_j": foot.output_token_j,

@@ -50,7 +50,7 @@ def purchase_plan(option: Option, load: Load) -> pd.DataFrame:
             "rented": (held.committed_h[0] + held.hourly_h[0]) / HOURS_PER_QUARTER,
             "paid": np.sum(paid, axis=0),
             "cost": option.bill.total()[0],
-            "peak_w": option.fleet.peak_watts()[0],
+            "peak_w": option.peak_watts(),
         }
     )
 

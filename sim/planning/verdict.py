@@ -20,6 +20,8 @@ LIMITS = {
     "link": "the link from prefill to decode replicas is busy all the time",
 }
 
+ONE, SEVERAL = ("serves", "it serves", "saturates"), ("serve", "they serve", "saturate")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -52,7 +54,8 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     count = int(fleet.replicas[0, rating.peak_quarter])
     trial, bench = rating.trial, rating.bench
     if trial is None or bench is None:
-        words = f"{count} {units(rating)} keep every batch deadline in {quarter}"
+        keep = "keeps" if count == 1 else "keep"
+        words = f"{units(rating, count)} {keep} every batch deadline in {quarter}"
         return Verdict("saturation", float("nan"), 0.0, 0.0, words)
     peak = float(rating.peak_rates.sum())
     most = rating.serves(count)
@@ -60,19 +63,23 @@ def verdict(rating: Rating, fleet: Fleet, file: PlanFile) -> Verdict:
     limit, why = _limit(rating)
     tightest = trial.tightest
     stands = tightest.says() if tightest else "no objective is set"
+    serve, they, saturate = ONE if count == 1 else SEVERAL
     words = (
-        f"{count} {units(rating)} serve the peak of {peak:.3g} requests/s in {quarter}: {stands}; "
-        f"they serve up to {most:.3g} requests/s, where {why}, and saturate at "
+        f"{units(rating, count)} {serve} the peak of {peak:.3g} requests/s in {quarter}: {stands}; "
+        f"{they} up to {most:.3g} requests/s, where {why}, and {saturate} at "
         f"{saturation:.3g} requests/s"
     )
     spare = float("nan") if tightest is None else tightest.spare
     return Verdict(limit, spare, most / peak - 1.0, saturation, words)
 
 
-def units(rating: Rating) -> str:
-    """Return what a plan counts: replicas, or units of several pools."""
-    parts = rating.candidate.parts
-    return f"units of {rating.candidate.made_of}" if parts else "replicas"
+def units(rating: Rating, count: int) -> str:
+    """Return how many of what a plan counts: replicas, or units of several pools."""
+    plural = "" if count == 1 else "s"
+    made_of = rating.candidate.made_of
+    if rating.candidate.parts:
+        return f"{count} unit{plural} of {made_of}"
+    return f"{count} replica{plural}"
 
 
 def _limit(rating: Rating) -> tuple[str, str]:
@@ -126,10 +133,14 @@ def _never_met(
         "supply": f"{candidate.offer.limit} can be had",
         "power": f"the site has {(file.site.power_limit_w or 0) / 1e3:.1f} kW",
     }[limit]
-    tail = f"{count} replicas fit beside the spares"
+    one = count == 1
+    fit, meet, saturate = (
+        ("fits", "it meets", "saturates") if one else ("fit", "they meet", "saturate")
+    )
+    tail = f"{units(rating, count)} {fit} beside the spares"
     if rating.bench is not None:
         tail += (
-            f": they meet the objectives up to {rating.serves(count):.3g} requests/s and saturate "
+            f": {meet} the objectives up to {rating.serves(count):.3g} requests/s and {saturate} "
             f"at {rating.bench.saturation * count:.3g}"
         )
     what = f"the load is never met from {names[late]} on: it takes {asked}, {given}; {tail}"

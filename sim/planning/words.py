@@ -114,8 +114,8 @@ def _orders(result: PlanResult) -> Iterable[str]:
 def _limits(result: PlanResult) -> Iterable[str]:
     """Yield power, energy, carbon and cost against what site and budget allow."""
     best, file = result.best, result.file
-    foot = result.footprints[best.rating.candidate.name]
-    watts, limit = float(best.fleet.peak_watts()[0].max()), file.site.power_limit_w
+    foot = result.footprints[best.name]
+    watts, limit = float(best.peak_watts().max()), file.site.power_limit_w
     power = f"IT power peaks at {watts / 1e3:,.1f} kW"
     if limit is not None:
         power += f", {100 * (1 - watts / limit):.0f} % below the site's {limit / 1e3:,.1f} kW"
@@ -169,8 +169,8 @@ def option_rows(result: PlanResult, options: Sequence[Option]) -> tuple[list[str
                 f"{100 * doubt['cheapest']:.0f} %",
                 f"{option.per_million['input']:.3g}",
                 f"{option.per_million['output']:.3g}",
-                f"{result.footprints[name].output_token_j:.3g}",
-                f"{option.fleet.peak_watts().max() / 1e3:,.1f}",
+                f"{result.footprints[option.name].output_token_j:.3g}",
+                f"{option.peak_watts().max() / 1e3:,.1f}",
                 "-" if np.isnan(seen.spare) else f"{100 * seen.spare:.0f} %",
                 seen.limit if option.fault is None else f"no: {option.fault.limit}",
             ]

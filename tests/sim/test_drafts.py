@@ -182,6 +182,24 @@ def test_speculation_is_in_the_summary():
     assert summary(simulate(BASE, requests(2, 10)))["draft_acceptance"] is None
 
 
+def test_data_parallel_ranks_draft_for_their_own_requests():
+    """Two ranks with 2 n requests take for drafts what one takes with n, and guess as often."""
+    moe = BASE.changed({"model.name": "qwen3-30b-a3b"})
+    two = {"hardware.dp": 2, "hardware.ep": 2}
+    asked = drafting(scenario=moe, tokens=3, acceptance=0.7)
+    one, both = (deploy(s, 4096).drafting.tables for s in (asked, asked.changed(two)))
+    assert np.array_equal(both.draft_s[2::2], both.draft_s[1::2])
+    assert both.draft_s[2::2].shape == one.draft_s[1:].shape
+    assert np.array_equal(both.verify_s[2::2], one.verify_s[1:])
+    assert both.draft_lengths.size == 2 * (one.draft_lengths.size - 1) + 1
+    table = requests(8, 400)
+    with_drafts = simulate(asked.changed(two), table)
+    plain = simulate(moe.changed(two), table)
+    assert per_step(with_drafts) == pytest.approx(expected_tokens([0.7] * 3), rel=0.1)
+    assert with_drafts.requests["finish_s"].max() < 0.8 * plain.requests["finish_s"].max()
+    assert with_drafts.totals["generated"][0] == 8 * 400
+
+
 def test_what_is_not_modelled_is_refused():
     with pytest.raises(InputError, match="not modelled"):
         deploy(drafting().changed({"hardware.pp": 2}), 4096)

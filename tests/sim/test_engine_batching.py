@@ -178,3 +178,18 @@ def test_adaptive_sequences_follow_memory():
     careful = serve(table, knobs, policy=Adaptive(64, 256, 100.0, 1.0, 0.1))
     assert fixed.state["preemptions"][0] > 0
     assert careful.state["preemptions"][0] < fixed.state["preemptions"][0]
+
+
+def test_adaptive_limits_are_those_of_a_rank_and_the_step_has_all_ranks():
+    """Four ranks: the policy's own limits are 16 sequences and 64 tokens of each."""
+    table = requests(*[(0, 8, 40)] * 200)
+    knobs = toy_knobs(dp=4, units=4, unit_tokens=64, max_num_seqs=64, max_num_batched_tokens=256)
+    policy = Adaptive(16, 64, step_objective_s=100.0, interval_s=0.1)
+    replica = serve(table, knobs, toy_tables(tokens=1024, seqs=64), policy=policy)
+    rows = replica.steps()
+    assert rows["running"].max() == 64
+    assert (rows["prefill_tokens"] + rows["decode_requests"]).max() > 64
+    now = replica.knobs[0]
+    assert now["max_num_seqs"] == 64
+    assert now["unit_tokens"] * 4 == now["max_num_batched_tokens"]
+    assert now["long_prefill_token_threshold"] == now["unit_tokens"]

@@ -6,6 +6,7 @@ import pytest
 
 from sim import Scenario, simulate
 from sim.planning import plan
+from sim.planning.verdict import units
 
 HOURS, DAYS = 8760.0, 365.0
 PRICE, RENT, LIFE, RATE = 20_000.0, 4.0, 2.0, 0.10
@@ -176,7 +177,7 @@ def test_break_even_by_hand(result, watts):
 
 
 def test_carbon_by_hand(result, ways):
-    foot = result.footprints["h200-sxm tp1"]
+    foot = result.footprints[ways["buy"].name]
     kwh = foot.energy_j / 3.6e6
     assert kwh * TARIFF == pytest.approx(ways["buy"].bill.parts["energy"].sum())
     making = 150_000 * 1 / LIFE  # one year of two
@@ -189,3 +190,28 @@ def test_every_assumption_names_its_source(result):
     assert table.loc["purchase h200-sxm tp1", "kind"] == "given"
     assert (table["source"].str.len() > 3).all()
     assert (table["kind"].isin(["datasheet", "measured", "fitted", "assumption", "given"])).all()
+
+
+def test_a_rented_accelerator_draws_its_share_of_a_node(result, ways):
+    """Bought, the whole node of eight is powered; by the hour, what one replica has of it."""
+    bought, rented = ways["buy"], ways["on-demand"]
+    candidate = rented.rating.candidate
+    part = candidate.accelerators / candidate.node_accelerators
+    assert rented.powered[0].max() == pytest.approx(
+        part * (rented.fleet.replicas.max() + rented.pricing.file.service.spares)
+    )
+    assert bought.powered[0].max() == bought.bill.holding.owned.max()
+    feet = result.footprints
+    assert feet[rented.name].energy_j <= feet[bought.name].energy_j
+    assert rented.peak_watts().max() <= bought.peak_watts().max()
+
+
+def test_one_replica_serves_and_several_serve(result):
+    rating = result.best.rating
+    assert units(rating, 1) == "1 replica"
+    assert units(rating, 2) == "2 replicas"
+    words = result.verdicts[rating.candidate.name].sentence
+    count = int(result.best.fleet.replicas.max())
+    assert words.startswith(
+        "1 replica serves the peak" if count == 1 else f"{count} replicas serve"
+    )

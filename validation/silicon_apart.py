@@ -34,6 +34,7 @@ FORMATS = {"nvfp4": "nvfp4", "fp8": "fp8_block", "fp8_block": "fp8_block"}
 HOPPER = ("h100_sxm", "h200_sxm")
 NEEDED = ("prefill_num_workers", "decode_num_workers", "mode", "concurrency", "system")
 MOST_USERS = 128  # rows with more are left out: their runs are long
+UTILISATION = 0.96  # of memory: less does not hold the 8-bit weights that ran on four GB200
 WAVES = 4  # requests of a user
 SEED = 0
 
@@ -77,7 +78,7 @@ def scenario_of(row: pd.Series) -> Scenario:
                 "weights": FORMATS[str(row["gemm_quant_mode"])],
                 "kv": "fp8",
             },
-            "engine": {"profile": profile},
+            "engine": {"profile": profile, "memory_utilisation": UTILISATION},
             "pools": [_pool(row, "prefill"), _pool(row, "decode")],
             "workload": {
                 "arrivals": {"kind": "closed-loop", "concurrency": users},

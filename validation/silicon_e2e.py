@@ -9,7 +9,9 @@ engine and tensor ranks (`STORED`), made by ``python -m validation.silicon_e2e P
 import argparse
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ __all__ = [
     "Protocol",
     "compare",
     "dense_rows",
+    "each_row",
     "judge",
     "main",
     "predict",
@@ -57,9 +60,12 @@ FITTED = {
     ("b200_sxm", "vllm", 2),
     ("b200_sxm", "trtllm", 2),
     ("h200_sxm", "trtllm", 2),
+    ("h100_sxm", "trtllm", 1),
+    ("h100_sxm", "trtllm", 8),
     ("h200_sxm", "sglang", 1),
+    ("h200_sxm", "sglang", 8),
 }
-"""System, engine, tensor ranks of the rows that `validation.fit_profiles` sees."""
+"""System, engine, tensor ranks of groups of which `validation.fit_profiles` sees rows."""
 GROUP = ["system", "backend", "tp_size"]
 WAVES = 10  # requests of a user
 SOURCE = "silicon_e2e.csv of NVIDIA aiconfigurator"
@@ -84,6 +90,8 @@ class Protocol:
         Format of the KV cache.
     wait_steps : int
         Decode steps that a prompt waits for company before it is computed [step].
+    count : int, optional
+        Requests of a run, none = ten per user.
     """
 
     profile: str
@@ -92,6 +100,7 @@ class Protocol:
     max_tokens: int
     kv: str
     wait_steps: int = 0
+    count: int | None = None
 
 
 def protocol_of(row: pd.Series) -> Protocol:
@@ -105,13 +114,16 @@ def protocol_of(row: pd.Series) -> Protocol:
     ``batch_wait_timeout_iters: 20`` with a ratio of 0.9 that few users never reach. The H100 rows
     queue at 64 users on two ranks as they do with a 16-bit cache.
 
-    Llama 8B: the scripts are not public. Lengths are fixed; TTFT of TensorRT-LLM grows by one
-    residence time over the number of users, as with one sequence fewer than users.
+    Llama 8B: the scripts are not public; what is taken for them was read off rows that the profiles
+    are fitted on. Lengths are fixed. TensorRT-LLM: TTFT grows by one residence time over the number
+    of users, as with one sequence fewer than users; the burst of prompts of a start does not show
+    on one GPU with few users and does with many, as in runs of a few thousand requests whatever the
+    users.
     """
     kind, hopper = row["backend"], row["system"] != "b200_sxm"
     if "70B" not in row["model_path"]:
         if kind == "trtllm":
-            return Protocol("trtllm-1.0-hopper", 1.0, -1, 8192, "bf16")
+            return Protocol("trtllm-1.0rc3-hopper", 1.0, -1, 8192, "bf16", count=4000)
         return Protocol("sglang-0.5", 1.0, 0, 8192, "bf16")
     if kind == "vllm":
         profile = "vllm-0.24" if hopper else "vllm-0.10-fused"
@@ -163,8 +175,9 @@ def scenario_of(row: pd.Series) -> Scenario:
 
 
 def requests_of(row: pd.Series) -> pd.DataFrame:
-    """Return the requests of one row: ten per user."""
-    how, count = protocol_of(row), int(row["concurrency"]) * WAVES
+    """Return the requests of one row."""
+    how = protocol_of(row)
+    count = how.count or int(row["concurrency"]) * WAVES
     rng = np.random.default_rng(0)
     lengths = {
         name: rng.integers(int(row[key] * how.low), int(row[key]) + 1, count)
@@ -182,8 +195,20 @@ def predict(row: pd.Series, scenario: Scenario | None = None) -> tuple[float, fl
     return float(ttft.mean()) + protocol_of(row).wait_steps * each, each
 
 
-def compare(rows: pd.DataFrame) -> pd.DataFrame:
+def each_row(rows: pd.DataFrame) -> list[pd.Series]:
+    """Return the rows of a table one by one."""
+    return [row for _, row in rows.iterrows()]
+
+
+def compare(rows: pd.DataFrame, workers: int = 1) -> pd.DataFrame:
     """Return the rows with predictions and relative errors.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As `dense_rows` returns them.
+    workers : int
+        Processes that simulate.
 
     Returns
     -------
@@ -191,7 +216,8 @@ def compare(rows: pd.DataFrame) -> pd.DataFrame:
         Columns ``ttft_s``, ``tpot_s`` [s], ``ttft_error``, ``tpot_error`` (predicted over
         measured, minus 1) beside those of `rows`.
     """
-    found = np.array([predict(row) for _, row in rows.iterrows()])
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        found = np.array(list(pool.map(predict, each_row(rows), chunksize=4)))
     out = rows.assign(ttft_s=found[:, 0], tpot_s=found[:, 1])
     for name in LIMITS:
         out[f"{name}_error"] = out[f"{name}_s"] / (out[f"silicon_{name}_ms"] * 1e-3) - 1.0
@@ -228,8 +254,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare all rows, print and keep the errors by group."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, help="silicon_e2e.csv or .csv.gz")
+    parser.add_argument("--workers", type=int, default=1, help="processes that simulate")
+    given = parser.parse_args(arguments)
     try:
-        found = judge(compare(dense_rows(parser.parse_args(arguments).path)))
+        found = judge(compare(dense_rows(given.path), given.workers))
     except InputError as e:
         parser.error(str(e))
     sys.stdout.write(found.round(3).to_string(index=False) + "\n")

@@ -57,8 +57,8 @@ def calibrate(
     Returns
     -------
     DataFrame
-        As `residual_table` returns it. Takes about two minutes for 3,000 shapes, no longer for
-        tens of thousands: a fit takes at most `hardware.calibration_fit.MOST_POINTS` of a family.
+        As `residual_table` returns it. Takes about two minutes for 3,000 shapes, seven for tables
+        of thousands per family: a fit takes `hardware.calibration_fit.MOST_POINTS` of each.
 
     Raises
     ------

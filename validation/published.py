@@ -170,7 +170,8 @@ def profile_of(engine: str, accelerator: str = "h200-sxm") -> str:
     'vllm-0.24'
     """
     start = NAMES.get(engine, "")
-    known = sorted(name for name in engines.paths if start and name.startswith(start))
+    named = (name for name in engines.paths if start and name.startswith(start))
+    known = sorted(named, key=lambda name: name.replace("rc", "-"))  # candidates before releases
     blackwell = load_accelerator(accelerator).architecture.startswith("Blackwell")
     other = "hopper" if blackwell else "blackwell"
     fitting = [name for name in known if not name.endswith(other)]

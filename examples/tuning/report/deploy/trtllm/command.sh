@@ -2,5 +2,4 @@
 # kv_cache_config.free_gpu_memory_fraction is left at its default: it is a share of what weights leave free; max_tokens limits the pool instead
 # other number formats change answers: check their quality, not simulated
 # --config is called --extra_llm_api_options before TensorRT-LLM 1.2
-# no known option for policies.batching.long_prefill_token_threshold = 2048
 trtllm-serve meta-llama/Llama-3.1-8B --max_batch_size 96 --max_num_tokens 2048 --config config.yaml

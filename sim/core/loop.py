@@ -284,11 +284,17 @@ def _idle(
 
 
 @compiled
-def _reach(state: Record, knobs: Record, pool: Record, requests: Record, lanes: Record) -> bool:
-    """Bring queue and clocks to a scheduling point; return whether rules are needed."""
+def _count_blocked(state: Record) -> None:
+    """Book the time since the last scheduling point as waited for memory, where it was."""
     if state.blocked == SHORT:
         state.memory_blocked_s += max(state.now - state.point_s, 0.0)
     state.point_s = state.now
+
+
+@compiled
+def _reach(state: Record, knobs: Record, pool: Record, requests: Record, lanes: Record) -> bool:
+    """Bring queue and clocks to a scheduling point; return whether rules are needed."""
+    _count_blocked(state)
     ingest(state, knobs, requests, lanes)
     promote(state, requests, lanes)
     if knobs.impatient:
@@ -362,6 +368,7 @@ def advance(
         steady = _general_step(tables, state, knobs, pool, records, lanes, rows)
         if steady and may_repeat(state, knobs, lanes):
             repeat(tables, state, knobs, pool, tiers, records, lanes, rows, until)
-    if until < np.inf:
+    if until < np.inf and state.next_leave_s < until:
+        _count_blocked(state)
         expel(state, requests, lanes, until)
     return SOMETHING_DONE if state.n_done > 0 else UNTIL

@@ -1,5 +1,7 @@
 """Macro-steps: the same decodes again and again, O(1) per step, until something can change."""
 
+import numpy as np
+
 from sim.core.blocks import allocate
 from sim.core.clock import count_gap, pass_front, run_step
 from sim.core.jit import compiled
@@ -217,5 +219,5 @@ def repeat(
     _settle(state, knobs, pool, records, lanes, steps)
     if state.n_evicted > 0:
         demote(state, knobs, pool, tiers)
-    if state.now < until:
+    if state.now < until or state.now >= _last_start(state, knobs, np.inf):
         state.resume = NO

@@ -67,6 +67,10 @@ class Band:
         """Half-width over value [1]."""
         return (self.high - self.low) / 2.0 / abs(self.value) if self.value else 0.0
 
+    def below(self, ceiling: float) -> "Band":
+        """Return the band with an upper end that does not pass a ceiling."""
+        return Band(self.value, self.low, min(self.high, ceiling))
+
 
 def _family_band(kernels: KernelModel, *names: str) -> tuple[float, float]:
     """Return P10 and P90 of log(measured / predicted) of the first family that has them."""
@@ -225,8 +229,22 @@ def bands_of(result: Result) -> dict[str, Band]:
         value = figures.get(name)
         if isinstance(value, int | float):
             chance = sampling_error(batches, name)
-            found[name] = _widened(float(value), low, high, chance)
+            band = _widened(float(value), low, high, chance)
+            found[name] = band.below(_ceiling(name, float(value), result))
     return found
+
+
+def _ceiling(name: str, value: float, result: Result) -> float:
+    """Return what a figure cannot exceed: a share 1, a rate what was sent where loops are open."""
+    if name in SHARES:
+        return max(value, 1.0)
+    if name not in RATES or result.requests.empty:
+        return np.inf
+    sent, last = result.requests["arrival_s"], float(result.requests["finish_s"].max())
+    loop = getattr(result.scenario.workload.arrivals, "kind", "")
+    if loop == "closed-loop" or not np.isfinite(last) or sent.max() <= sent.min():
+        return np.inf
+    return value * max(1.0, last / float(sent.max()))
 
 
 def band_table(bands: dict[str, Band]) -> dict[str, dict[str, float]]:
@@ -238,6 +256,10 @@ def band_table(bands: dict[str, Band]) -> dict[str, dict[str, float]]:
         }
         for name, band in sorted(bands.items())
     }
+
+
+RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+SHARES = ("busy_share", "mfu", "mbu")
 
 
 def _widened(value: float, low: float, high: float, chance: float) -> Band:

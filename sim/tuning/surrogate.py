@@ -79,7 +79,7 @@ def fit(points: Floats, targets: Floats) -> Belief:
 
     Examples
     --------
-    >>> x = np.linspace(0, 1, 6)[:, None]
+    >>> x = np.linspace(0, 1, 8)[:, None]
     >>> mean, spread = fit(x, (3 * x[:, 0] - 1) ** 2).at(np.array([[0.5]]))
     >>> round(float(mean[0]), 2), bool(spread[0] < 0.1)
     (0.25, True)

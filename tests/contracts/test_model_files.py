@@ -22,10 +22,12 @@ UNLIKE_THE_LABEL = {
     "llama-4-scout": -0.0033,  # label 109B, image encoder included; text alone -1.13 %
     "llama-4-maverick": 0.0040,  # label 400B, image encoder included; text alone +0.18 %
     "glm-4.5": -0.0062,  # label 355B; the checkpoint holds 352.80B without its MTP layer
+    "glm-4.6": -0.0062,  # the same architecture
     "glm-4.5-air": 0.0080,  # label 106B; the checkpoint holds 106.85B without its MTP layer
 }
 # Neither a published total nor an exact count of the checkpoint was found for these.
 UNCHECKED = {
+    "bloom-7b1",
     "deepseek-r1-distill-llama-70b",
     "deepseek-r1-distill-llama-8b",
     "falcon-180b",
@@ -33,11 +35,17 @@ UNCHECKED = {
     "falcon-7b",
     "gpt-3-175b",
     "gpt2",
+    "llama-3-70b",
     "llama-3-8b",
     "llama-3.3-70b",
+    "llama-7b",
     "mistral-large-2407",
     "opt-30b",
+    "opt-6.7b",
     "opt-66b",
+    "qwen1.5-7b",
+    "qwen2-72b",
+    "qwen2-7b",
 }
 
 

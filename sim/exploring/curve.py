@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from sim.core.layout import SPREAD_STEP, StepTables
 from sim.deployment import Deployment
-from sim.planning.bound import Mix, decode_attention_s, prefill_attention_s, prefill_call_s
+from sim.planning.bound import Mix, between, decode_attention_s, prefill_attention_s, prefill_call_s
 
 __all__ = [
     "Curve",
-    "between",
     "mean_context",
     "operating_curve",
     "prompt_step_s",
@@ -79,11 +78,6 @@ class Curve:
         return float(np.interp(batch, self.batch, values))
 
 
-def between(table: Floats, at: Floats) -> Floats:
-    """Return a table at real indices, linear between its entries."""
-    return np.asarray(np.interp(at, np.arange(table.size), table))
-
-
 def scaled(deployment: Deployment, linear: float, decode: float, prefill: float) -> Deployment:
     """Return a deployment whose kernels take longer by factors.
 
@@ -94,16 +88,7 @@ def scaled(deployment: Deployment, linear: float, decode: float, prefill: float)
     linear, decode, prefill : float
         Factors on token-wise kernels, decode attention and prompt attention [1].
     """
-    old = deployment.tables
-    tables = old._replace(
-        linear_s=old.linear_s * linear,
-        shared_s=old.shared_s * linear,
-        head_s=old.head_s * linear,
-        decode_s=old.decode_s * decode,
-        prefill_s=old.prefill_s * prefill,
-        prefill_call_s=old.prefill_call_s * prefill,
-    )
-    return replace(deployment, tables=tables)
+    return _with_factors(deployment, linear, linear, decode, prefill)
 
 
 def scaled_steps(deployment: Deployment, few: float, prompts: float) -> Deployment:
@@ -118,15 +103,23 @@ def scaled_steps(deployment: Deployment, few: float, prompts: float) -> Deployme
     prompts : float
         Factor on larger ones: their many tokens fill the matrix units and reach the power cap [1].
     """
-    old, largest = deployment.tables, float(deployment.knobs["graph_tokens"][0])
-    by_tokens = np.where(np.arange(old.linear_s.size) <= largest, few, prompts)
+    tokens = np.arange(deployment.tables.linear_s.size)
+    by_tokens = np.where(tokens <= float(deployment.knobs["graph_tokens"][0]), few, prompts)
+    return _with_factors(deployment, by_tokens, few, few, prompts)
+
+
+def _with_factors(
+    deployment: Deployment, linear: Floats | float, others: float, decode: float, prefill: float
+) -> Deployment:
+    """Return a deployment with factors on `linear_s`, other token-wise kernels and attention."""
+    old = deployment.tables
     tables = old._replace(
-        linear_s=old.linear_s * by_tokens,
-        shared_s=old.shared_s * few,
-        head_s=old.head_s * few,
-        decode_s=old.decode_s * few,
-        prefill_s=old.prefill_s * prompts,
-        prefill_call_s=old.prefill_call_s * prompts,
+        linear_s=old.linear_s * linear,
+        shared_s=old.shared_s * others,
+        head_s=old.head_s * others,
+        decode_s=old.decode_s * decode,
+        prefill_s=old.prefill_s * prefill,
+        prefill_call_s=old.prefill_call_s * prefill,
     )
     return replace(deployment, tables=tables)
 

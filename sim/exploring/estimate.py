@@ -12,10 +12,10 @@ import pandas as pd
 
 from sim.deployment import Deployment
 from sim.exploring.buildup import BuildUp, build_up, prompt_ends, steady
-from sim.exploring.curve import Curve, between, mean_context, operating_curve, prompt_step_s
+from sim.exploring.curve import Curve, mean_context, operating_curve, prompt_step_s
 from sim.metrics.devices import peak_precision
 from sim.objectives import given, objectives
-from sim.planning.bound import Mix
+from sim.planning.bound import Mix, between
 from sim.scenario import Scenario
 from workloads.named import closed_loop
 

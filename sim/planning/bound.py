@@ -17,9 +17,10 @@ from sim.core.layout import StepTables
 from sim.deployment import Deployment
 from workloads.prefix_cache import infinite_hit_rate
 
-__all__ = ["Bound", "Mix", "decode_attention_s", "prefill_attention_s", "prefill_call_s"]
+__all__ = ["Bound", "Mix", "between", "decode_attention_s", "prefill_attention_s", "prefill_call_s"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 POINTS = 400
 
 
@@ -73,7 +74,7 @@ class Mix:
         return max(float((self.output > 1).mean()), 1.0 / self.output.size)
 
 
-def _on_grid(place: Floats, size: int) -> tuple[npt.NDArray[np.int64], Floats]:
+def _on_grid(place: Floats, size: int) -> tuple[Ints, Floats]:
     low = np.clip(place.astype(np.int64), 0, size - 2)
     return low, np.maximum(place - low, 0.0)
 
@@ -91,10 +92,7 @@ def decode_attention_s(tables: StepTables, sequences: Floats, context: Floats) -
     table = tables.decode_s
     i, u = _on_grid(np.minimum(sequences, table.shape[0] - 1.0), table.shape[0])
     place = (np.log2(np.maximum(context, 1.0)) - tables.bounds[0]) * tables.bounds[1]
-    j, v = _on_grid(place, table.shape[1])
-    low = table[i, j] * (1 - v) + table[i, j + 1] * v
-    high = table[i + 1, j] * (1 - v) + table[i + 1, j + 1] * v
-    return np.asarray(low * (1 - u) + high * u)
+    return _bilinear(table, i, u, *_on_grid(place, table.shape[1]))
 
 
 def prefill_attention_s(tables: StepTables, chunk: Floats, past: Floats) -> Floats:
@@ -109,13 +107,17 @@ def prefill_call_s(tables: StepTables, chunk: Floats, past: Floats) -> Floats:
 
 def _on_prompt_grid(tables: StepTables, table: Floats, chunk: Floats, past: Floats) -> Floats:
     i, u = _on_grid(np.log2(np.maximum(chunk, 1.0)) * tables.bounds[3], table.shape[0])
-    j, v = _on_grid(np.log2(past + 1.0) * tables.bounds[5], table.shape[1])
+    return _bilinear(table, i, u, *_on_grid(np.log2(past + 1.0) * tables.bounds[5], table.shape[1]))
+
+
+def _bilinear(table: Floats, i: Ints, u: Floats, j: Ints, v: Floats) -> Floats:
     low = table[i, j] * (1 - v) + table[i, j + 1] * v
     high = table[i + 1, j] * (1 - v) + table[i + 1, j + 1] * v
     return np.asarray(low * (1 - u) + high * u)
 
 
-def _between(table: Floats, at: Floats) -> Floats:
+def between(table: Floats, at: Floats) -> Floats:
+    """Return a table at real indices, linear between its entries."""
     return np.asarray(np.interp(at, np.arange(table.size), table))
 
 
@@ -174,8 +176,8 @@ class Bound:
         chunk = int(knobs["max_num_batched_tokens"])
         attention = 0.0 if mix.received else _prompt_attention_s(tables, mix, chunk)
         tokens = batch * (1.0 + computed / output)
-        step = _between(tables.linear_s, tokens) + batch / output * attention
-        step = step + _between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
+        step = between(tables.linear_s, tokens) + batch / output * attention
+        step = step + between(tables.head_s, np.minimum(batch, tables.head_s.size - 1.0))
         step = (step + decode_attention_s(tables, batch, np.full(batch.size, context))) * fast
         step = np.maximum(step, float(knobs["bookkeeping_s"]))
         rates = np.maximum.accumulate(batch / (output * step))
@@ -184,7 +186,7 @@ class Bound:
             rates,
             np.asarray(step),
             float(tables.linear_s[1] + tables.head_s[1] + tables.decode_s[1, 0]) * fast,
-            float(_between(tables.linear_s, shortest)[0]) * fast,
+            float(between(tables.linear_s, shortest)[0]) * fast,
             int(np.ceil(batch[-1])),
             limit if rates[-1] > rates[-2] else "time",
         )
